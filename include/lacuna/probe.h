@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lacuna/cpu.h"
+#include "lacuna/machine.h"
+
+namespace lacuna {
+
+// One measured quantity over its timed runs. `median` is the figure; the rest is its spread.
+struct MeasuredRate {
+  double median = 0;
+  double min = 0;
+  double max = 0;
+  std::int64_t num_runs = 0;
+  // Median share of the runs in which the threads had a CPU, 0..1. Well below 1: other work shared
+  // the machine, and the figure is lower than what the machine can do.
+  double cpu_share = 0;
+};
+
+struct FlopRateRow {
+  std::string isa;  // instruction set of the loop that was fastest: "avx512", "avx2", "portable"
+  std::int64_t num_threads = 0;
+  MeasuredRate flops_per_s;  // f32 multiply-add, two FLOPs each
+};
+
+struct ReadBandwidthRow {
+  std::string isa;
+  std::int64_t num_threads = 0;
+  std::int64_t working_set_bytes = 0;  // all threads together, each reading its own equal part
+  MeasuredRate bytes_per_s;
+};
+
+struct ProbeResult {
+  CpuInfo cpu;
+  MemoryInfo memory;
+  std::int64_t num_threads = 0;             // of the "all threads" rows
+  std::vector<FlopRateRow> fma_f32;         // one thread, then all
+  std::vector<ReadBandwidthRow> bandwidth;  // one thread ascending by working set, then all
+};
+
+struct ProbeOptions {
+  std::int64_t num_threads = 0;  // 0: the CPUs this process may use; else 1..4096
+  std::int64_t num_runs = 7;     // timed runs of each row, 1..1000
+  // Length of one timed run, 100 us .. 1 s. A row stops early at 3 runs once it took 10 times this.
+  std::int64_t run_ns = 30'000'000;
+  // Cap of the largest working set, from 1 MiB; it is also kept within half of the available
+  // memory.
+  std::int64_t max_working_set_bytes = std::int64_t{3} << 29;
+  std::stop_token stop = {};
+  // Called on the caller's thread before each row: how many rows are done, of how many, what comes.
+  std::function<void(std::int64_t done, std::int64_t total, std::string_view next)> progress = {};
+};
+
+// Measures this machine: f32 multiply-add and read bandwidth, with one thread and with all, the
+// latter measured and never multiplied. Working sets run from the L2 cache (1 MiB where unknown) to
+// four times the last-level caches (256 MiB where unknown). The defaults take a few seconds. Starts
+// its own threads and joins them. Other work on the machine lowers the figures: the spread shows
+// it. Returns nothing once `stop` is requested (tested between runs and while memory is filled).
+// Throws Error for options out of range and where memory cannot be had.
+std::optional<ProbeResult> probe(const ProbeOptions& options = {});
+
+// The device "probe": fp32 peak and bandwidth with all threads, the bandwidth being that of the
+// largest working set; the provenance says it is measured and at which working set.
+Device as_device(const ProbeResult& result);
+
+// Instruction sets the probe's loops have on this machine, the widest first, "portable" last.
+std::vector<std::string> probe_isas();
+
+}  // namespace lacuna

@@ -1,0 +1,136 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "cli/capacity_report.h"
+#include "cli/cost_report.h"
+#include "cli/options.h"
+#include "cli/show.h"
+#include "lacuna/error.h"
+#include "lacuna/table.h"
+
+namespace lacuna::cli {
+namespace {
+
+constexpr int kBadInput = 2;
+
+void print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw Error("the output could not be written");
+  }
+}
+
+void add_cost(CLI::App& app, CostFlags& flags) {
+  CLI::App* verb = app.add_subcommand(
+      "cost", "exact pairs, FLOPs, state and bytes of a layer table, layer by layer");
+  add_model_flags(*verb, flags.model);
+  add_work_flags(*verb, flags.work);
+  add_policy_flag(*verb, flags.policies);
+  add_path_flags(*verb, flags.evidence, flags.query);
+  add_hardware_flag(*verb, flags.hardware);
+  add_json_flag(*verb, flags.json);
+  verb->add_flag("--explain", flags.explain, "print the equation of every figure");
+  verb->footer(
+      "Examples:\n"
+      "  lacuna cost --model gemma-3-270m-q4_k_m.gguf --prompt 32512 --generate 256\n"
+      "  lacuna cost --model config.json --attend 'window(1024)+sink(4)' --prompt 131072 --json\n"
+      "  lacuna cost --attend 'window(4096)*3, full' --num-layers 32 --num-q-heads 32 \\\n"
+      "      --num-kv-heads 8 --head-dim 128 --prompt 131072 --policy 'pool(P=16)' --explain");
+  verb->callback([&flags] {
+    const CostReport report = make_cost_report(flags);
+    print(flags.json ? cost_json(report, flags.explain) : cost_text(report, flags.explain));
+  });
+}
+
+void add_show(CLI::App& app, ShowFlags& flags) {
+  CLI::App* verb =
+      app.add_subcommand("show", "what a layer table reads at a length: edges, paths, the mask");
+  add_model_flags(*verb, flags.model);
+  add_show_flags(*verb, flags);
+  add_path_flags(*verb, flags.evidence, flags.query);
+  add_json_flag(*verb, flags.json);
+  verb->footer(
+      "Examples:\n"
+      "  lacuna show --attend 'window(3)' --length 8\n"
+      "  lacuna show --model config.json --length 131072 --evidence 0\n"
+      "  lacuna show --attend 'window(64)+global(every=256)' --length 2048 --svg mask.svg");
+  verb->callback([&flags] { print(show(flags)); });
+}
+
+void add_capacity(CLI::App& app, CapacityFlags& flags) {
+  CLI::App* verb = app.add_subcommand(
+      "capacity", "tokens and requests that a memory budget and time limits allow");
+  add_model_flags(*verb, flags.model);
+  add_capacity_flags(*verb, flags);
+  add_policy_flag(*verb, flags.policies);
+  add_hardware_flag(*verb, flags.hardware);
+  add_json_flag(*verb, flags.json);
+  verb->footer(
+      "Examples:\n"
+      "  lacuna capacity --model config.json --memory-budget 48GiB --requests 24\n"
+      "  lacuna capacity --model config.json --memory-budget 60GiB --lengths lengths.txt \\\n"
+      "      --requests 32 --hardware h100-sxm --ttft 2 --tpot 0.03");
+  verb->callback([&flags] { print(capacity(flags)); });
+}
+
+// CLI11's own texts may have several lines and name no neighbour; ours have one, and suggest one.
+std::string one_line(const CLI::App& app, const CLI::ParseError& error) {
+  std::vector<std::string> known;
+  const CLI::App* verb = app.get_subcommands().empty() ? &app : app.get_subcommands().front();
+  for (const CLI::Option* option : verb->get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    known.push_back(sub->get_name());
+  }
+  for (const std::string& word : verb->remaining(true)) {
+    std::string allowed;
+    for (const std::string& name : known) allowed += (allowed.empty() ? "" : ", ") + name;
+    return "'" + word + "' is not an option or verb here; allowed: " + allowed +
+           did_you_mean(word.substr(0, word.find('=')), known);
+  }
+  if (app.get_subcommands().empty()) return "no verb is given; allowed: show, cost, capacity";
+  const bool empty = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
+  return error.what() + std::string(empty ? "; allowed: one value" : "");
+}
+
+// One line, whatever a file or a flag put into the message.
+int refuse(const std::string& message) {
+  const std::string line = "lacuna: " + printable(message) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  return kBadInput;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Lacuna: sparse attention that can be audited");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "lacuna 0.1.0");
+  CostFlags cost;
+  ShowFlags show;
+  CapacityFlags capacity;
+  add_show(app, show);
+  add_cost(app, cost);
+  add_capacity(app, capacity);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    return refuse(one_line(app, error));
+  } catch (const Error& error) {
+    return refuse(error.what());
+  } catch (const std::bad_alloc&) {
+    return refuse("memory ran out; a shorter length or fewer sequences need less");
+  } catch (const std::exception& error) {
+    refuse(error.what());
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lacuna::cli
+
+int main(int argc, char** argv) { return lacuna::cli::run(argc, argv); }

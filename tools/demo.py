@@ -1,0 +1,77 @@
+"""The main job once: what Gemma 3 270M costs with its own layer table, all full, and window only.
+
+    demo.py PROGRAM
+"""
+
+import json
+import subprocess
+import sys
+
+from fetch_models import GEMMA, default_cache_dir
+
+PROMPT, GENERATE = 32512, 256  # together the model's whole context
+
+TABLES = {"own table": [], "all full": ["--attend", "full"], "window only": ["--attend", "window(512)"]}
+
+# What the rows are called, and where they stand in `cost --json`.
+ROWS = [
+    ("prefill: pairs", "prefill", "pairs"),
+    ("prefill: attention FLOPs", "prefill", "pair_flops"),
+    ("prefill: projection FLOPs", "prefill", "projection_flops"),
+    ("prefill: MLP FLOPs", "prefill", "mlp_flops"),
+    ("decode: attention FLOPs, all steps", "decode", "pair_flops"),
+    ("decode: KV read, last step, bytes", "decode", "kv_read_bytes_per_step"),
+    ("decode: KV needed, last step, bytes", "decode", "kv_held_bytes"),
+]
+
+
+def cost(program, model, *options):
+    """What `lacuna cost` prints for the demo's prompt."""
+    command = [program, "cost", "--model", str(model), "--prompt", str(PROMPT),
+               "--generate", str(GENERATE), *options]
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"demo: failed: {' '.join(command)}")
+    return result.stdout
+
+
+def number(value):
+    """With thousands apart; counts above 63 bits come as strings, unknown ones as null."""
+    return "–" if value is None else f"{int(value):,}"
+
+
+def side_by_side(reports):
+    rows = [["", *reports]]
+    for title, phase, key in ROWS:
+        rows.append([title] + [number(report["phases"][phase]["total"][key])
+                               for report in reports.values()])
+    policies = next(iter(reports.values()))["phases"]["decode"]["policies"]
+    for policy in policies:
+        rows.append([f"decode: KV that {policy} holds, bytes"]
+                    + [number(report["phases"]["decode"]["policies"].get(policy, {})
+                              .get("kv_held_bytes")) for report in reports.values()])
+    for key in ("hops", "first_layer", "reach_tokens"):
+        rows.append([f"{key}, first token to last"] + [number(report[key])
+                                                       for report in reports.values()])
+    return rows
+
+
+def show(rows):
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
+        print("  ".join(cells))
+
+
+def main():
+    program = sys.argv[1]
+    model = default_cache_dir() / "models" / GEMMA.file_name
+    print(cost(program, model))
+    print(f"\nThe same model side by side (prompt {PROMPT}, generate {GENERATE}):\n")
+    show(side_by_side({name: json.loads(cost(program, model, "--json", *options))
+                       for name, options in TABLES.items()}))
+
+
+if __name__ == "__main__":
+    main()
