@@ -4,6 +4,7 @@
 """
 
 import json
+import pathlib
 import subprocess
 import sys
 
@@ -26,10 +27,10 @@ ROWS = [
 
 
 def cost(program, model, *options):
-    """What `lacuna cost` prints for the demo's prompt."""
-    command = [program, "cost", "--model", str(model), "--prompt", str(PROMPT),
+    """What `lacuna cost` prints for the demo's prompt; the model by its name alone, wherever it lies."""
+    command = [program, "cost", "--model", model.name, "--prompt", str(PROMPT),
                "--generate", str(GENERATE), *options]
-    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, cwd=model.parent)
     if result.returncode != 0:
         sys.exit(f"demo: failed: {' '.join(command)}")
     return result.stdout
@@ -56,21 +57,28 @@ def side_by_side(reports):
     return rows
 
 
-def show(rows):
+def table(rows):
+    text = ""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
-        print("  ".join(cells))
+        text += "  ".join(cells).rstrip() + "\n"
+    return text
+
+
+def demo(program, model):
+    """The whole output of the demo."""
+    reports = {name: json.loads(cost(program, model, "--json", *options))
+               for name, options in TABLES.items()}
+    return (f"{cost(program, model)}\n"
+            f"The same model side by side (prompt {PROMPT}, generate {GENERATE}):\n\n"
+            f"{table(side_by_side(reports))}")
 
 
 def main():
-    program = sys.argv[1]
-    model = default_cache_dir() / "models" / GEMMA.file_name
-    print(cost(program, model))
-    print(f"\nThe same model side by side (prompt {PROMPT}, generate {GENERATE}):\n")
-    show(side_by_side({name: json.loads(cost(program, model, "--json", *options))
-                       for name, options in TABLES.items()}))
+    program = str(pathlib.Path(sys.argv[1]).resolve())
+    print(demo(program, default_cache_dir() / "models" / GEMMA.file_name), end="")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ struct TokensKept {
 };
 
 // The observed requests, R of them at a time. `worst` are the R longest; where R exceeds the list,
-// the list is repeated. `mean` is R times the mean of their bytes (never the bytes of the mean
+// the longest comes again. `mean` is R times the mean of their bytes (never the bytes of the mean
 // length).
 struct Combination {
   Int128 mean = 0;

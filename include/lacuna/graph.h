@@ -44,15 +44,18 @@ class Graph {
   double coverage(std::int64_t query) const;
   // Largest hops(j, query) over all reachable j.
   int eccentricity(std::int64_t query) const;
-  // Largest |i - j| over reachable pairs of the segment.
+  // Largest |i - j| over reachable pairs of the segment. Throws Error where that takes too many
+  // sets of too many ranges.
   std::int64_t reach_tokens() const;
   // Largest hops(j, i) over reachable pairs of the segment.
   int diameter() const;
   DistanceBucket bucket(std::int64_t evidence, std::int64_t query) const;
 
  private:
+  class LastRead;
   // Keys that `rows` may read in `layer` through any head.
   Ranges read_by(int layer, const Ranges& rows) const;
+  bool same_edges(int layer, int other) const;
   Ranges sources_below(std::int64_t query, int num_layers) const;
   std::vector<Ranges> one_more_edge(const std::vector<Ranges>& fewer) const;
   std::int64_t rows_that_decide() const;

@@ -50,11 +50,18 @@ std::int64_t parse_bytes(const std::string& text, const std::string& what) {
     if (!text.ends_with(unit.name)) continue;
     const std::string_view number =
         std::string_view(text).substr(0, text.size() - unit.name.size());
-    return static_cast<std::int64_t>(parse_number(number, what, 0, 0x1p62 / unit.bytes) *
-                                     unit.bytes);
+    double value = 0;
+    const char* const end = number.data() + number.size();
+    const auto [stop, status] =
+        std::from_chars(number.data(), end, value, std::chars_format::fixed);
+    const bool is_number = status == std::errc{} && stop == end && value >= 0;
+    if (is_number && value * unit.bytes < 0x1p62) {
+      return static_cast<std::int64_t>(value * unit.bytes);
+    }
+    break;
   }
   throw Error(what + " is '" + text +
-              "'; allowed: a number with B, kB, MB, GB, TB, KiB, MiB, GiB or TiB");
+              "'; allowed: a number below 2^62 bytes with B, kB, MB, GB, TB, KiB, MiB, GiB or TiB");
 }
 
 struct CapacityReport {

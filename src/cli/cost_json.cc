@@ -56,7 +56,13 @@ Json phase_json(const Subject& subject, const PhaseReport& phase) {
 Json phase_equations_json(const PhaseReport& phase) {
   Json layers = Json::array();
   for (const LayerCost& layer : phase.cost.layers) layers.push_back(equations_json(layer));
-  return {{"layers", std::move(layers)}, {"total", equations_json(phase.cost.total)}};
+  Json policies = Json::object();
+  for (const PolicyRow& row : phase.policies) {
+    policies[row.policy.name] = row.held_bytes ? row.equation : row.why;
+  }
+  return {{"layers", std::move(layers)},
+          {"total", equations_json(phase.cost.total)},
+          {"policies", std::move(policies)}};
 }
 
 Json rooflines_json(const CostReport& report) {

@@ -35,7 +35,7 @@ HeldQuery held_query(const CostReport& report, Phase phase, std::int64_t length)
 }
 
 PolicyRow policy_row(const CostReport& report, const Policy& policy, Phase phase) {
-  PolicyRow row{policy, Int128{0}, "", {}};
+  PolicyRow row{policy, Int128{0}, "", "", {}};
   std::map<std::int64_t, std::int64_t> times;  // sequences of equal length are asked for once
   for (const std::int64_t length : report.lengths) ++times[length];
   try {
@@ -49,6 +49,7 @@ PolicyRow policy_row(const CostReport& report, const Policy& policy, Phase phase
       row.held_bytes = checked_add(*row.held_bytes, checked_mul(one.bytes.value(), times_held));
       row.policy = one.policy;
       row.notes = one.notes;
+      row.equation = one.bytes.text(policy.name + "_held_bytes");
     }
   } catch (const Error& error) {  // a policy that cannot serve this table is an answer
     row.held_bytes.reset();
@@ -157,15 +158,35 @@ void predict(CostReport& report, const PhaseReport& phase, const CostQuery& quer
   }
 }
 
+void require_inside(std::int64_t position, const char* flag, std::int64_t length) {
+  if (position >= length) {
+    throw Error(fmt::format("{} is {}; allowed: 0..{}", flag, position, length - 1));
+  }
+}
+
 void ask_graph(CostReport& report, const CostFlags& flags) {
   const std::int64_t length = *std::max_element(report.lengths.begin(), report.lengths.end());
   if (length == 0) return;
   const Graph graph(report.subject.table, num_q_heads(report.subject.shape), length);
   report.evidence = flags.evidence.value_or(0);
   report.query = flags.query.value_or(length - 1);
-  report.hops = graph.hops(*report.evidence, *report.query);
-  report.first_layer = graph.first_layer(*report.evidence, *report.query);
-  report.reach_tokens = graph.reach_tokens();
+  require_inside(*report.evidence, "--evidence", length);
+  require_inside(*report.query, "--query", length);
+  // Sets of too many ranges: the counts stand without the paths.
+  const auto is_answered = [&](const char* what, const auto& question) {
+    try {
+      question();
+      return true;
+    } catch (const Error& error) {
+      report.warnings.push_back(std::string(what) + " not known: " + error.what());
+      return false;
+    }
+  };
+  report.paths_known = is_answered("hops and first_layer are", [&] {
+    report.hops = graph.hops(*report.evidence, *report.query);
+    report.first_layer = graph.first_layer(*report.evidence, *report.query);
+  });
+  is_answered("reach_tokens is", [&] { report.reach_tokens = graph.reach_tokens(); });
 }
 
 void warn(CostReport& report) {
@@ -178,6 +199,17 @@ void warn(CostReport& report) {
   }
   if (report.subject.table_replaced) {
     report.warnings.push_back("the model was not trained with this layer table");
+    const auto kept = std::ranges::count_if(report.subject.table.layers, [](const Layer& layer) {
+      return layer.mixer != Mixer::kSoftmax && layer.mixer != Mixer::kMla;
+    });
+    if (kept > 0) {
+      report.warnings.push_back(
+          fmt::format("{} layers without attention keep their own mixer", kept));
+    }
+  }
+  if (report.hardware && !report.hardware->bf16_flops_per_s && !report.hardware->fp32_flops_per_s) {
+    report.warnings.push_back(report.hardware->name +
+                              " has no bf16 or fp32 peak: there is no roofline to show");
   }
 }
 

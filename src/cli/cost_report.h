@@ -18,7 +18,8 @@ namespace lacuna::cli {
 struct PolicyRow {
   Policy policy;
   std::optional<Int128> held_bytes;
-  std::string why;  // no bytes: why
+  std::string why;       // no bytes: why
+  std::string equation;  // of one sequence of the longest length
   std::vector<std::string> notes;
 };
 
@@ -59,6 +60,7 @@ struct CostReport {
   std::optional<Padding> padding;  // of one head of layer 0, where sequences differ in length
   std::optional<std::int64_t> evidence;
   std::optional<std::int64_t> query;
+  bool paths_known = true;  // false: hops and first_layer could not be found, a warning says why
   std::optional<int> hops;
   std::optional<int> first_layer;
   std::optional<std::int64_t> reach_tokens;

@@ -190,6 +190,10 @@ std::string equations_text(const CostReport& report, const PhaseReport& phase) {
     append("equations of layers " + list_text(group.layers) + ", each", *group.cost);
   }
   append("equations of the total", phase.cost.total);
+  if (!phase.policies.empty()) text += "\nequations of the policies, of the longest sequence\n";
+  for (const PolicyRow& row : phase.policies) {
+    text += "  " + (row.held_bytes ? row.equation : row.policy.name + ": " + row.why) + "\n";
+  }
   return text;
 }
 
@@ -214,11 +218,12 @@ std::string heading(const CostReport& report, const PhaseReport& phase) {
 }
 
 std::string paths_text(const CostReport& report) {
-  if (!report.evidence) return "";
+  if (!report.evidence || !report.paths_known) return "";
   std::string text = fmt::format("\nfrom token {} to token {}: ", *report.evidence, *report.query);
   text += report.hops ? fmt::format("{} hop(s)", *report.hops) : std::string("unreachable");
   if (report.first_layer) text += fmt::format(", first in layer {}", *report.first_layer);
-  return text + fmt::format("; reach {} tokens\n", *report.reach_tokens);
+  if (report.reach_tokens) text += fmt::format("; reach {} tokens", *report.reach_tokens);
+  return text + "\n";
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ int refuse(const std::string& message) {
 int run(int argc, char** argv) {
   CLI::App app("Lacuna: sparse attention that can be audited");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "lacuna 0.1.0");
+  app.set_version_flag("--version", "lacuna " LACUNA_VERSION);
   CostFlags cost;
   ShowFlags show;
   CapacityFlags capacity;

@@ -93,6 +93,13 @@ Assumptions assumptions_of(const std::vector<std::string>& texts) {
   return assume;
 }
 
+// Which keys a window names in Lacuna's own text.
+std::string convention_of(bool causal) {
+  return causal
+             ? "window(w) counts the query itself: query i reads keys i-w+1 .. i"
+             : "window(l,r) reads l keys before the query, itself, and r keys after it: i-l .. i+r";
+}
+
 Subject subject_of_model(const ModelFlags& flags) {
   if (!flags.size_flags_given.empty()) {
     throw Error(flags.size_flags_given.front() +
@@ -120,6 +127,7 @@ Subject subject_of_model(const ModelFlags& flags) {
     return subject;
   }
   subject.table_replaced = true;
+  subject.window_convention = convention_of(subject.table.causal);
   subject.table.trained = Trained::kFalse;
   return subject;
 }
@@ -145,7 +153,6 @@ Subject subject_of_flags(const ModelFlags& flags) {
   if (!flags.assume.empty()) throw Error("--assume is given without --model, which it is for");
   Subject subject;
   subject.shape = shape_from_flags(flags);
-  subject.window_convention = "window(w) counts the query itself: keys i-w+1..i";
   const bool causal = !flags.bidirectional;
   if (!flags.attend.empty()) {
     subject.table = parse_layers(flags.attend, static_cast<int>(flags.num_layers), causal);
@@ -155,6 +162,7 @@ Subject subject_of_flags(const ModelFlags& flags) {
     subject.source = flags.layers;
     adopt_file(flags, subject);
   }
+  subject.window_convention = convention_of(subject.table.causal);
   return subject;
 }
 

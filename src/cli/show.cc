@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 
 #include "cli/json.h"
 #include "cli/mask.h"
@@ -128,7 +129,11 @@ const Kind& kind_with_layer(const std::vector<Kind>& kinds, std::int64_t layer) 
   for (const Kind& kind : kinds) {
     if (std::ranges::find(kind.layers, layer) != kind.layers.end()) return kind;
   }
-  throw Error("--layer is " + std::to_string(layer) + "; allowed: a layer that attends");
+  std::string attending;
+  for (const Kind& kind : kinds)
+    attending += (attending.empty() ? "" : ", ") + list_text(kind.layers);
+  throw Error("--layer is " + std::to_string(layer) +
+              "; allowed: layers that attend: " + attending);
 }
 
 std::string rows_text(const Kind& kind, std::int64_t length) {
@@ -178,7 +183,7 @@ std::string paths_text(const Paths& paths) {
     text += fmt::format(", first in layer {} ({})", *paths.first_layer, to_string(paths.bucket));
   }
   text += "\n";
-  text += fmt::format("reach {} tokens; token {} sees {:.2f} % of its history within {} hop(s)",
+  text += fmt::format("reach {} tokens; token {} sees {:.2f} % of what it may within {} hop(s)",
                       paths.reach_tokens, paths.query, 100 * paths.coverage, paths.eccentricity);
   if (paths.diameter) text += fmt::format("; diameter {}", *paths.diameter);
   text += "\n";
@@ -292,7 +297,15 @@ std::string show(const ShowFlags& flags) {
   const Tile tile = tile_of(flags.tile, subject.table);
   const std::vector<Kind> kinds = kinds_of(subject, length, tile);
   if (flags.layer) kind_with_layer(kinds, *flags.layer);
-  const std::optional<Paths> paths = paths_of(flags, subject, length);
+  std::optional<Paths> paths;
+  try {
+    paths = paths_of(flags, subject, length);
+  } catch (const Error& error) {
+    // A position out of range is the caller's mistake; sets of too many ranges leave the counts
+    // standing.
+    if (std::max(flags.evidence.value_or(0), flags.query.value_or(0)) >= length) throw;
+    std::fprintf(stderr, "lacuna: warning: paths are not known: %s\n", error.what());
+  }
   if (!flags.svg.empty()) {
     if (kinds.empty() || length == 0) throw Error("--svg has no mask to draw");
     const Kind& kind = flags.layer ? kind_with_layer(kinds, *flags.layer) : kinds.front();

@@ -33,6 +33,8 @@ struct ClassFacts {
   bool encoder = false;          // both directions, no cache
   bool learned_sinks = false;    // one softmax logit a query head in every layer
   std::span<const ClassDefault> defaults = {};
+  // A key without which the class's layers cannot be told apart; "": the file may leave it out.
+  std::string_view needs = {};
 };
 
 // The facts of a model_type, or nullptr. Variants with the same rules (`_moe`, `_text`) share a

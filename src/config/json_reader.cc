@@ -125,6 +125,12 @@ ModelConfig read_config_json(std::string_view json, const std::string& name,
               "a class that is not known: it is read by its keys alone");
   }
   refuse(keys);
+  if (facts != nullptr && !facts->needs.empty() && !keys.given(facts->needs) &&
+      !keys.present("layer_types")) {
+    keys.fail(facts->needs, fmt::format("without it {} does not say which layers attend; "
+                                        "--assume {}=null makes all of them full",
+                                        facts->name, facts->needs));
+  }
   Source source{keys, facts};
   source.bidirectional = is_bidirectional(keys, facts);
   const auto layers =

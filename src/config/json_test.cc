@@ -237,5 +237,21 @@ TEST_F(Files, AreNamedInErrors) {
   EXPECT_THROW(read_model((folder_ / "empty.gguf").string()), Error);
 }
 
+TEST(JsonConfig, AHybridWithoutItsListIsRefusedNotReadAsFull) {
+  const std::pair<const char*, const char*> hybrids[] = {
+      {"MiniMax-Text-01", "attn_type_list"},
+      {"Kimi-Linear-48B-A3B", "linear_attn_config"},
+      {"Llama-3_3-Nemotron-Super-49B-v1", "block_configs"}};
+  for (const auto& [name, key] : hybrids) {
+    json config = config_of(name);
+    config.erase(key);
+    EXPECT_TRUE(contains(error_of(config), key)) << name;
+  }
+}
+
+TEST(JsonConfig, ANestedConfigThatIsNoObjectIsNamed) {
+  EXPECT_TRUE(contains(text_error("{\"text_config\": 5}"), "text_config"));
+}
+
 }  // namespace
 }  // namespace lacuna::config_test

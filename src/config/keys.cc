@@ -94,7 +94,11 @@ Keys::Keys(Value root, std::string file, const Assumptions& assume) : file_(std:
   if (object == nullptr) throw Error(fmt::format("{}: not a JSON object of keys", file_));
   for (std::string_view name : kTextConfigs) {
     const Value* nested = member(*object, name);
-    if (nested == nullptr || nested->object() == nullptr) continue;
+    if (nested == nullptr || nested->is_null()) continue;
+    if (nested->object() == nullptr) {
+      throw Error(
+          fmt::format("{}: {} is {}: allowed is an object of keys", file_, name, to_text(*nested)));
+    }
     inner_ = *nested->object();
     nested_ = name;
     break;

@@ -81,7 +81,11 @@ Equation read_bytes(const LayerContext& at) {
   return token_bytes(at, {classes.begin(), classes.end()}, "R", [&](const Topology& topology) {
     return at.work.sum_sequences([&](const Sequence& sequence) -> Int128 {
       const std::int64_t length = at.work.last_length(sequence);
-      return topology.rows(length - at.work.step_rows(), length, length).size();
+      const std::int64_t first = length - at.work.step_rows();
+      // One row is counted without listing its keys, which may be very many single ones.
+      if (length - first == 1)
+        return to_int64(topology.edges(first, length, length), "a row's size");
+      return topology.rows(first, length, length).size();
     });
   });
 }

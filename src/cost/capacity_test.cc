@@ -6,30 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "cost/test_models.h"
 #include "lacuna/error.h"
 
 namespace lacuna {
 namespace {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
-
-LayerShape heads(int num_q_heads, int num_kv_heads, std::int64_t head_dim) {
-  LayerShape shape;
-  shape.num_q_heads = num_q_heads;
-  shape.num_kv_heads = num_kv_heads;
-  shape.head_dim = head_dim;
-  shape.v_head_dim = head_dim;
-  return shape;
-}
-
-struct Model {
-  LayerTable table;
-  ModelShape shape;
-};
-
-Model model(const std::string& layers, int num_layers, const LayerShape& shape) {
-  return {parse_layers(layers, num_layers, true), uniform_shape(num_layers, shape)};
-}
 
 CapacityQuery query_of(const std::string& policy, std::int64_t budget, std::int64_t requests) {
   CapacityQuery query;
@@ -135,7 +118,7 @@ TEST(Capacity, MeanAndWorstCombinationOfTheLengths) {
   EXPECT_EQ(found.held_bytes->worst, Int128{256 * 700});
   query.budget_bytes = 256 * 900;
   EXPECT_EQ(capacity_of(made, query).requests_fit->worst, 3);
-  query.requests = 5;  // more than were observed: the list is repeated
+  query.requests = 5;  // more than were observed: the longest comes again
   EXPECT_EQ(capacity_of(made, query).held_bytes->worst, Int128{256 * 1400});
 }
 

@@ -26,11 +26,11 @@ Int128 Demand::uniform(std::int64_t length, std::int64_t requests, bool tables) 
 }
 
 Int128 Demand::worst(std::int64_t requests) const {
-  const auto listed = static_cast<std::int64_t>(lengths_.size());
-  const auto rest = static_cast<std::size_t>(requests % listed);
-  const Int128 whole = requests / listed;
-  if (!shared_context()) return checked_add(checked_mul(whole, sums_.back()), sums_[rest]);
-  const Int128 tokens = checked_add(checked_mul(whole, length_sums_.back()), length_sums_[rest]);
+  const auto listed = std::min(static_cast<std::int64_t>(lengths_.size()), requests);
+  const auto idx = static_cast<std::size_t>(listed);
+  const Int128 more = requests - listed;  // the longest length may come again
+  if (!shared_context()) return checked_add(sums_[idx], checked_mul(more, sums_[1]));
+  const Int128 tokens = checked_add(length_sums_[idx], checked_mul(more, lengths_.front()));
   return context(requests, to_int64(tokens, "tokens of all requests"), lengths_.front());
 }
 

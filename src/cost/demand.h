@@ -16,7 +16,8 @@ class Demand {
 
   // `requests` of one length; without page tables where `tables` is false.
   Int128 uniform(std::int64_t length, std::int64_t requests, bool tables) const;
-  // The longest of the list, the list repeated where it is shorter. REQUIRES: lengths are known.
+  // The longest of the list, the longest again where the list is shorter. REQUIRES: lengths are
+  // known.
   Int128 worst(std::int64_t requests) const;
   // `requests` times the mean of the list's bytes, rounded up. REQUIRES: lengths are known.
   Int128 mean(std::int64_t requests) const;

@@ -38,6 +38,12 @@ HeldParts iswa_parts(const Policy& policy, const std::vector<StoredKv>& stored,
   const Equation streams = unified ? Equation(1) : seqs;
   const Equation cells = unified ? context : padded(floor_div(context, seqs), pad);
 
+  if (cells.value() == 0 && max_length > 0) {
+    throw Error(
+        fmt::format("{} cells are too few for {} streams under policy iswa; allowed: at least "
+                    "one cell a sequence",
+                    to_string(context.value()), to_string(seqs.value())));
+  }
   HeldParts result;
   result.chosen["streams"] = to_int64(streams.value(), "streams");
   result.chosen["cells"] = to_int64(cells.value(), "cells of a stream");

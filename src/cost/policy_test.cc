@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cost/test_models.h"
 #include "lacuna/error.h"
 #include "lacuna/topology.h"
 
@@ -14,35 +15,6 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
-
-LayerShape heads(int num_q_heads, int num_kv_heads, std::int64_t head_dim) {
-  LayerShape shape;
-  shape.num_q_heads = num_q_heads;
-  shape.num_kv_heads = num_kv_heads;
-  shape.head_dim = head_dim;
-  shape.v_head_dim = head_dim;
-  return shape;
-}
-
-struct Model {
-  LayerTable table;
-  ModelShape shape;
-};
-
-Model model(const std::string& layers, int num_layers, const LayerShape& shape) {
-  return {parse_layers(layers, num_layers, true), uniform_shape(num_layers, shape)};
-}
-
-Held held_of(const std::string& policy, const Model& model, std::int64_t length,
-             const std::string& dtype = "bf16", std::int64_t max_length = 0) {
-  return held(parse_policy(policy), model.table, model.shape,
-              {length, max_length, kv_dtype(dtype)});
-}
-
-std::int64_t bytes_of(const std::string& policy, const Model& model, std::int64_t length,
-                      const std::string& dtype = "bf16", std::int64_t max_length = 0) {
-  return to_int64(held_of(policy, model, length, dtype, max_length).bytes.value(), "held bytes");
-}
 
 Model gemma3_27b() { return model("window(1024)*5, full", 62, heads(32, 16, 128)); }
 Model gemma3_4b() { return model("window(1024)*5, full", 34, heads(8, 4, 256)); }

@@ -39,16 +39,17 @@ void check_query(const WindowQuery& query) {
   }
 }
 
-// How often each length occurs among the R longest requests, the list repeated where R exceeds it.
+// How often each length occurs among the R longest requests; where R exceeds the list, the longest
+// comes again.
 std::map<std::int64_t, std::int64_t> worst_requests(const CapacityQuery& query) {
   std::vector<std::int64_t> lengths = query.lengths;
   std::ranges::sort(lengths, std::greater<>());
   const auto listed = static_cast<std::int64_t>(lengths.size());
   std::map<std::int64_t, std::int64_t> counts;
-  for (std::int64_t idx = 0; idx < listed; ++idx) {
-    const std::int64_t times = query.requests / listed + (idx < query.requests % listed ? 1 : 0);
-    if (times > 0) counts[lengths[static_cast<std::size_t>(idx)]] += times;
+  for (std::int64_t idx = 0; idx < std::min(listed, query.requests); ++idx) {
+    ++counts[lengths[static_cast<std::size_t>(idx)]];
   }
+  if (query.requests > listed) counts[lengths.front()] += query.requests - listed;
   return counts;
 }
 

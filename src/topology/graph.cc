@@ -45,7 +45,48 @@ Spread spread_of(std::vector<std::int64_t> values, int num_seeds) {
   return spread;
 }
 
+// Sets of very many single positions make a walk over many queries endless; it is refused instead.
+class WorkLimit {
+ public:
+  WorkLimit(const char* what, std::size_t num_layers) : what_(what), num_layers_(num_layers) {}
+  void add(const Ranges& set) {
+    constexpr std::size_t kMost = std::size_t{1} << 27;
+    work_ += (set.parts().size() + 1) * num_layers_;
+    if (work_ > kMost) {
+      throw Error(std::string(what_) +
+                  " would look at too many separate ranges; allowed: shorter lengths");
+    }
+  }
+
+ private:
+  const char* what_;
+  std::size_t num_layers_;
+  std::size_t work_ = 0;
+};
+
 }  // namespace
+
+// Layers in a row often have the same topology and are asked for the same rows: the last answer is
+// kept.
+class Graph::LastRead {
+ public:
+  explicit LastRead(const Graph& graph) : graph_(graph) {}
+
+  const Ranges& read_by(int layer, const Ranges& rows) {
+    if (layer_ < 0 || !graph_.same_edges(layer_, layer) || rows != rows_) {
+      keys_ = graph_.read_by(layer, rows);
+      rows_ = rows;
+    }
+    layer_ = layer;
+    return keys_;
+  }
+
+ private:
+  const Graph& graph_;
+  int layer_ = -1;
+  Ranges rows_;
+  Ranges keys_;
+};
 
 std::string_view to_string(DistanceBucket bucket) {
   switch (bucket) {
@@ -92,16 +133,31 @@ Ranges Graph::read_by(int layer, const Ranges& rows) const {
       append_read_by(placed, scope, rows, keys);
     }
   }
-  return Ranges(std::move(keys));
+  Ranges read(std::move(keys));
+  // Each layer keeps such a set; together they must fit a small machine's memory.
+  constexpr std::size_t kMostRanges = std::size_t{1} << 22;
+  if (read.parts().size() > kMostRanges / layers_.size()) {
+    throw Error("the paths run over " + std::to_string(read.parts().size()) +
+                " separate ranges in each of " + std::to_string(layers_.size()) +
+                " layers; allowed: " + std::to_string(kMostRanges) + " together");
+  }
+  return read;
+}
+
+bool Graph::same_edges(int layer, int other) const {
+  const LayerEdges& a = layers_[static_cast<std::size_t>(layer)];
+  const LayerEdges& b = layers_[static_cast<std::size_t>(other)];
+  return a.carries_all == b.carries_all && a.heads == b.heads;
 }
 
 Ranges Graph::sources_below(std::int64_t query, int num_layers) const {
   std::vector<Ranges> arriving(layers_.size());  // at the states that go into each layer
   Ranges states = only(query);
+  LastRead last(*this);
   for (int l = num_layers - 1; l >= 0; --l) {
     const auto from =
         static_cast<std::size_t>(layers_[static_cast<std::size_t>(l)].reads_states_of);
-    arriving[from] = unite(arriving[from], read_by(l, states));
+    arriving[from] = unite(arriving[from], last.read_by(l, states));
     states = unite(states, arriving[static_cast<std::size_t>(l)]);
   }
   return states;
@@ -119,9 +175,10 @@ std::vector<Ranges> Graph::one_more_edge(const std::vector<Ranges>& fewer) const
   std::vector<Ranges> reached(num_layers + 1);
   std::vector<Ranges> arriving(num_layers);
   reached[num_layers] = fewer[num_layers];
+  LastRead last(*this);
   for (std::size_t l = num_layers; l-- > 0;) {
     const auto from = static_cast<std::size_t>(layers_[l].reads_states_of);
-    arriving[from] = unite(arriving[from], read_by(static_cast<int>(l), fewer[l + 1]));
+    arriving[from] = unite(arriving[from], last.read_by(static_cast<int>(l), fewer[l + 1]));
     reached[l] = unite(reached[l + 1], arriving[l]);
   }
   return reached;
@@ -195,11 +252,13 @@ std::int64_t Graph::rows_that_decide() const {
 std::int64_t Graph::reach_tokens() const {
   const std::int64_t last = length_ - rows_that_decide();
   std::int64_t reach = 0;
+  WorkLimit limit("reach_tokens", layers_.size());
   for (std::int64_t query = length_ - 1; query >= last; --query) {
     // No row reaches further than the segment's ends; where none left can do better, all is said.
     if (reach >= (causal_ ? query : length_ - 1)) break;
     const Ranges from = sources(query);
     reach = std::max({reach, query - from.front(), from.back() - query});
+    limit.add(from);
   }
   return reach;
 }

@@ -9,22 +9,25 @@
 
 #include "lacuna/error.h"
 #include "topology/attend_terms.h"
+#include "topology/terms.h"
 
 namespace lacuna {
 namespace {
 
 bool attends(Mixer mixer) { return mixer == Mixer::kSoftmax || mixer == Mixer::kMla; }
 
-bool is_dynamic(const Term& term) {
-  return std::holds_alternative<TopK>(term) || std::holds_alternative<TopKBlocks>(term);
+// What a selector chooses in this layer, in the order of its groups.
+std::vector<Term> dynamic_terms(const Attend& attend) {
+  std::vector<Term> found;
+  for (const HeadGroup& group : attend.groups) {
+    for (const Term& term : group.attend) {
+      if (is_dynamic(term)) found.push_back(term);
+    }
+  }
+  return found;
 }
 
-bool is_dynamic(const Attend& attend) {
-  return std::any_of(attend.groups.begin(), attend.groups.end(), [](const HeadGroup& group) {
-    return std::any_of(group.attend.begin(), group.attend.end(),
-                       [](const Term& term) { return is_dynamic(term); });
-  });
-}
+bool is_dynamic(const Attend& attend) { return !dynamic_terms(attend).empty(); }
 
 // One pass over a table; a list that many layers share is read once.
 class Checker {
@@ -135,6 +138,13 @@ class Checker {
           fmt::format("index_from is {}, which has no topk or topk_blocks; allowed: a layer that "
                       "chooses",
                       from));
+    }
+    const std::vector<Term> choices = dynamic_terms(owner.attend);
+    for (const Term& used : dynamic_terms(layer().attend)) {
+      if (std::ranges::find(choices, used) != choices.end()) continue;
+      fail(fmt::format(
+          "index_from is {}, which does not choose {}; allowed: a layer with the same choice", from,
+          to_text(used, true)));
     }
   }
 

@@ -237,6 +237,13 @@ TEST(LayerTableCheck, RefusesToShareWhatIsNotThere) {
             "layer 3: index_from is 1, which has no topk or topk_blocks; allowed: a layer that "
             "chooses");
   EXPECT_EQ(choice(1, 0), "layer 1: index_from is 0; allowed: none without topk or topk_blocks");
+  EXPECT_EQ(
+      checked([](LayerTable& table) {
+        table.layers[3].attend = attend("topk(8)");
+        table.layers[3].index_from = 0;
+      }),
+      "layer 3: index_from is 0, which does not choose topk(8); allowed: a layer with the same "
+      "choice");
 }
 
 TEST(LayerTableCheck, BoundsTheTable) {

@@ -16,7 +16,7 @@ std::int64_t bounded_product(std::int64_t a, std::int64_t b) {
 }
 
 // A row of more ranges than this is refused instead of filling the memory.
-constexpr std::int64_t kMostRanges = std::int64_t{1} << 26;
+constexpr std::int64_t kMostRanges = std::int64_t{1} << 22;
 
 void require_feasible(std::int64_t num_ranges) {
   if (num_ranges > kMostRanges) {

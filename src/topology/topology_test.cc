@@ -108,7 +108,7 @@ TEST(Topology, RefusesWhatItCannotAnswer) {
       "random and explicit terms are counted row by row, and rows 0..1099511627776 are too many; "
       "allowed: up to 67108864 rows");
   EXPECT_EQ(message_of([] { causal({Strided{2}}).row(kLong, 2 * kLong); }),
-            "a row of this topology has 549755813888 separate ranges; allowed: up to 67108864");
+            "a row of this topology has 549755813888 separate ranges; allowed: up to 4194304");
 }
 
 TEST(LayerTopology, CountsHeadsByTopology) {

@@ -1,0 +1,64 @@
+"""Puts today's output of the program into the documents, between their markers.
+
+    refresh_docs.py PROGRAM [--check]
+
+A block begins with `<!-- output: NAME -->` and ends with `<!-- end -->`; NAME is one of OUTPUTS. With
+--check nothing is written and a stale block is an error; exit code 77 where the model is not there.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import demo
+from fetch_models import GEMMA, default_cache_dir
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODEL = default_cache_dir() / "models" / GEMMA.file_name
+BLOCK = re.compile(r"(<!-- output: (?P<name>[^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def run(program, *arguments):
+    return subprocess.run([program, *arguments], stdout=subprocess.PIPE, text=True, check=True,
+                          cwd=MODEL.parent).stdout
+
+
+OUTPUTS = {
+    "./dev demo": lambda program: demo.demo(program, MODEL),
+    "show": lambda program: run(program, "show", "--attend", "window(4)+global(0,9)", "--length", "16"),
+    "explain": lambda program: "".join(
+        line + "\n" for line in run(program, "cost", "--attend", "window(1024)", "--num-q-heads", "32",
+                                    "--num-kv-heads", "8", "--head-dim", "128", "--prompt", "8192",
+                                    "--explain").split("equations of the total")[0].splitlines()
+        if re.match(r"  (edges|pairs|pair_flops|kv_held_bytes) = ", line)),
+}
+
+
+def refreshed(text, program):
+    def block(found):
+        return f"{found[1]}```\n{OUTPUTS[found['name']](program).rstrip()}\n```\n{found[4]}"
+    return BLOCK.sub(block, text)
+
+
+def main():
+    program = str(pathlib.Path(sys.argv[1]).resolve())
+    check = "--check" in sys.argv[2:]
+    if not MODEL.exists():
+        print(f"no {MODEL.name} in the cache; ./dev model fetches it")
+        sys.exit(77)
+    stale = []
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        text = path.read_text()
+        new = refreshed(text, program)
+        if new == text:
+            continue
+        stale.append(path.name)
+        if not check:
+            path.write_text(new)
+    if check and stale:
+        sys.exit(f"stale output in {', '.join(stale)}; run tools/refresh_docs.py build/lacuna")
+
+
+if __name__ == "__main__":
+    main()
