@@ -5,19 +5,11 @@
 #include <cmath>
 #include <vector>
 
+#include "cost/test_models.h"
 #include "lacuna/error.h"
 
 namespace lacuna {
 namespace {
-
-LayerShape gqa(int num_q_heads, int num_kv_heads, std::int64_t head_dim) {
-  LayerShape shape;
-  shape.num_q_heads = num_q_heads;
-  shape.num_kv_heads = num_kv_heads;
-  shape.head_dim = head_dim;
-  shape.v_head_dim = head_dim;
-  return shape;
-}
 
 TEST(Amdahl, OnlyThePairShareGetsFaster) {
   EXPECT_NEAR(amdahl_speedup(0.4, 0.25), 1 / 0.7, 1e-12);
@@ -62,16 +54,16 @@ TEST(Roofline, MultiTenantStepReadsSixteenGibibytes) {
 }
 
 TEST(DecodeIntensity, IsTwiceTheGroupOverTheElement) {
-  EXPECT_DOUBLE_EQ(decode_intensity(gqa(8, 8, 128), Mixer::kSoftmax, kv_dtype("bf16")), 1);
-  EXPECT_DOUBLE_EQ(decode_intensity(gqa(64, 8, 128), Mixer::kSoftmax, kv_dtype("bf16")), 8);
-  EXPECT_DOUBLE_EQ(decode_intensity(gqa(64, 8, 128), Mixer::kSoftmax, kv_dtype("fp8")), 16);
+  EXPECT_DOUBLE_EQ(decode_intensity(heads(8, 8, 128), Mixer::kSoftmax, kv_dtype("bf16")), 1);
+  EXPECT_DOUBLE_EQ(decode_intensity(heads(64, 8, 128), Mixer::kSoftmax, kv_dtype("bf16")), 8);
+  EXPECT_DOUBLE_EQ(decode_intensity(heads(64, 8, 128), Mixer::kSoftmax, kv_dtype("fp8")), 16);
   // int8 carries a scale of two bytes beside 128 elements.
-  EXPECT_DOUBLE_EQ(decode_intensity(gqa(8, 8, 128), Mixer::kSoftmax, kv_dtype("int8")),
+  EXPECT_DOUBLE_EQ(decode_intensity(heads(8, 8, 128), Mixer::kSoftmax, kv_dtype("int8")),
                    2.0 * 128 / 130);
 }
 
 TEST(DecodeIntensity, AnAbsorbedLatentServesAllHeads) {
-  LayerShape shape = gqa(128, 128, 192);
+  LayerShape shape = heads(128, 128, 192);
   shape.latent = LatentShape{512, 1536, 128, 64, 128};
   // 2176 FLOPs an edge and head, 1152 bytes for all 128 heads.
   EXPECT_DOUBLE_EQ(decode_intensity(shape, Mixer::kMla, kv_dtype("bf16")), 128.0 * 2176 / 1152);
