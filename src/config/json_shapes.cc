@@ -51,12 +51,19 @@ void check_divides(Keys& keys, std::string_view key, const Heads& heads) {
   }
 }
 
+// One kind of layer has sizes of its own and does not say this one.
+void note_same_kv_heads(Keys& keys, std::string_view key, const Heads& heads) {
+  keys.note(std::string(key), fmt::format("{}", heads.kv), "absent: as num_key_value_heads");
+}
+
 // The heads of windowed layers where they have their own (MiMo).
 Heads window_heads(Keys& keys, Heads heads) {
   if (const auto q = keys.integer("swa_num_attention_heads", 1, kMaxHeads))
     heads.q = static_cast<int>(*q);
   if (const auto kv = keys.integer("swa_num_key_value_heads", 1, kMaxHeads)) {
     heads.kv = static_cast<int>(*kv);
+  } else if (keys.present("swa_num_attention_heads") || keys.present("swa_head_dim")) {
+    note_same_kv_heads(keys, "swa_num_key_value_heads", heads);
   }
   if (const auto dim = keys.integer("swa_head_dim", 1, kMaxDim)) heads.k_dim = *dim;
   if (const auto dim = keys.integer("swa_v_head_dim", 1, kMaxDim)) heads.v_dim = *dim;
@@ -73,7 +80,12 @@ Heads global_heads(Keys& keys, Heads heads) {
     keys.note("attention_k_eq_v", "true", "K and V are one projection, but runtimes store both");
   }
   const auto kv = keys.integer("num_global_key_value_heads", 1, kMaxHeads);
-  if (!kv) return heads;
+  if (!kv) {
+    if (keys.present("global_head_dim")) {
+      note_same_kv_heads(keys, "num_global_key_value_heads", heads);
+    }
+    return heads;
+  }
   if (k_is_v && !*k_is_v) {
     keys.note("num_global_key_value_heads", fmt::format("{}", *kv),
               "not used: the class reads it only where attention_k_eq_v is true");

@@ -249,6 +249,15 @@ TEST(JsonConfig, AHybridWithoutItsListIsRefusedNotReadAsFull) {
   }
 }
 
+TEST(JsonConfig, KvHeadsOfAKindThatDoesNotSayThemAreNoted) {
+  json mimo = config_of("MiMo-V2-Flash");
+  mimo.erase("swa_num_key_value_heads");
+  EXPECT_TRUE(contains(note_of(read(mimo), "swa_num_key_value_heads"), "absent"));
+  json gemma = config_of("Gemma-4-31B");
+  gemma["text_config"].erase("num_global_key_value_heads");
+  EXPECT_TRUE(contains(note_of(read(gemma), "num_global_key_value_heads"), "absent"));
+}
+
 TEST(JsonConfig, ANestedConfigThatIsNoObjectIsNamed) {
   EXPECT_TRUE(contains(text_error("{\"text_config\": 5}"), "text_config"));
 }
