@@ -93,7 +93,7 @@ const LayerShape& LayerContext::kv_shape() const {
 }
 
 Equation over_heads(const HeadSums& sums, const std::string& symbol, const char* count_symbol) {
-  constexpr std::size_t kMostWritten = 4;
+  constexpr std::size_t kMostWritten = 16;
   if (sums.size() == 1) {
     return Equation(symbol, sums[0].first) * Equation(count_symbol, sums[0].second);
   }
