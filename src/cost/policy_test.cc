@@ -204,6 +204,17 @@ TEST(Iswa, Gemma3OfRealLogs) {
   EXPECT_NEAR(static_cast<double>(bytes_of("iswa", gemma3_27b(), 131072)) / kGiB, 10.61, 0.005);
 }
 
+TEST(Iswa, RefusesMoreSequencesThanItHasCells) {
+  try {
+    held_of("iswa(seqs=2000, unified=0)", gemma3_1b(), 1024);
+    FAIL() << "a context without a cell a sequence was accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "1024 cells are too few for 2000 streams under policy iswa; allowed: at least one "
+                 "cell a sequence");
+  }
+}
+
 TEST(Iswa, RefusesTwoWindowSizesByLayer) {
   try {
     held_of("iswa", model("window(8), window(16)", 2, heads(1, 1, 64)), 64);
