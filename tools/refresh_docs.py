@@ -19,20 +19,17 @@ MODEL = default_cache_dir() / "models" / GEMMA.file_name
 BLOCK = re.compile(r"(<!-- output: (?P<name>[^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
-def run(program, *arguments):
-    return subprocess.run([program, *arguments], stdout=subprocess.PIPE, text=True, check=True,
-                          cwd=MODEL.parent).stdout
+def equations(program):
+    """Some of a layer's equations, as --explain prints them."""
+    text = subprocess.run([program, "cost", "--attend", "window(1024)", "--num-q-heads", "32",
+                           "--num-kv-heads", "8", "--head-dim", "128", "--prompt", "8192", "--explain"],
+                          stdout=subprocess.PIPE, text=True, check=True).stdout
+    of_a_layer = text.split("equations of the total")[0].splitlines()
+    shown = re.compile(r"  (edges|pairs|pair_flops|kv_held_bytes) = ")
+    return "\n".join(line for line in of_a_layer if shown.match(line))
 
 
-OUTPUTS = {
-    "./dev demo": lambda program: demo.demo(program, MODEL),
-    "show": lambda program: run(program, "show", "--attend", "window(4)+global(0,9)", "--length", "16"),
-    "explain": lambda program: "".join(
-        line + "\n" for line in run(program, "cost", "--attend", "window(1024)", "--num-q-heads", "32",
-                                    "--num-kv-heads", "8", "--head-dim", "128", "--prompt", "8192",
-                                    "--explain").split("equations of the total")[0].splitlines()
-        if re.match(r"  (edges|pairs|pair_flops|kv_held_bytes) = ", line)),
-}
+OUTPUTS = {"./dev demo": lambda program: demo.demo(program, MODEL), "explain": equations}
 
 
 def refreshed(text, program):

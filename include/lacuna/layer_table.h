@@ -19,6 +19,8 @@ enum class Mixer {
   kNone,     // no attention in this layer
 };
 std::string_view to_string(Mixer mixer);
+// The mixers whose queries read keys: softmax and mla.
+bool attends(Mixer mixer);
 
 enum class Trained { kTrue, kFalse, kUnknown };  // was the model trained with this table?
 std::string_view to_string(Trained trained);

@@ -55,8 +55,10 @@ Ranges tiles_touched(const Ranges& a, std::int64_t tile);
 // ranges[indptr[r]] .. ranges[indptr[r+1]-1], sorted and disjoint. A topology makes it; so does a
 // selector; a plan is made from it.
 struct KeyRanges {
-  std::vector<std::int64_t> indptr;  // [num_rows + 1]
-  std::vector<Range> ranges;         // [indptr.back()]
+  std::vector<std::int64_t> indptr = {0};  // [num_rows + 1]
+  std::vector<Range> ranges;               // [indptr.back()]
+
+  void append_row(const Ranges& keys);
 };
 
 }  // namespace lacuna

@@ -18,16 +18,21 @@
 namespace lacuna::cli {
 namespace {
 
-// A number from `min` on, with digits, a point, and nothing else.
-double parse_number(std::string_view text, std::string_view what, double min, double max) {
+// Digits with an optional fraction and nothing else.
+std::optional<double> read_number(std::string_view text) {
   double value = 0;
-  const auto [stop, status] =
-      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
-  const bool whole = status == std::errc{} && stop == text.data() + text.size();
-  if (!whole || !std::isfinite(value) || value < min || value > max) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, status] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
+  if (status != std::errc{} || stop != end || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+double parse_number(std::string_view text, std::string_view what, double min, double max) {
+  const std::optional<double> value = read_number(text);
+  if (!value || *value < min || *value > max) {
     throw Error(fmt::format("{} is '{}'; allowed: numbers {}..{}", what, text, min, max));
   }
-  return value;
+  return *value;
 }
 
 // "48GiB", "1.5e…" not: digits, an optional fraction, and a unit.
@@ -50,13 +55,9 @@ std::int64_t parse_bytes(const std::string& text, const std::string& what) {
     if (!text.ends_with(unit.name)) continue;
     const std::string_view number =
         std::string_view(text).substr(0, text.size() - unit.name.size());
-    double value = 0;
-    const char* const end = number.data() + number.size();
-    const auto [stop, status] =
-        std::from_chars(number.data(), end, value, std::chars_format::fixed);
-    const bool is_number = status == std::errc{} && stop == end && value >= 0;
-    if (is_number && value * unit.bytes < 0x1p62) {
-      return static_cast<std::int64_t>(value * unit.bytes);
+    const std::optional<double> value = read_number(number);
+    if (value && *value >= 0 && *value * unit.bytes < 0x1p62) {
+      return static_cast<std::int64_t>(*value * unit.bytes);
     }
     break;
   }

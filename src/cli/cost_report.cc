@@ -158,12 +158,6 @@ void predict(CostReport& report, const PhaseReport& phase, const CostQuery& quer
   }
 }
 
-void require_inside(std::int64_t position, const char* flag, std::int64_t length) {
-  if (position >= length) {
-    throw Error(fmt::format("{} is {}; allowed: 0..{}", flag, position, length - 1));
-  }
-}
-
 void ask_graph(CostReport& report, const CostFlags& flags) {
   const std::int64_t length = *std::max_element(report.lengths.begin(), report.lengths.end());
   if (length == 0) return;
@@ -199,9 +193,8 @@ void warn(CostReport& report) {
   }
   if (report.subject.table_replaced) {
     report.warnings.push_back("the model was not trained with this layer table");
-    const auto kept = std::ranges::count_if(report.subject.table.layers, [](const Layer& layer) {
-      return layer.mixer != Mixer::kSoftmax && layer.mixer != Mixer::kMla;
-    });
+    const auto kept = std::ranges::count_if(
+        report.subject.table.layers, [](const Layer& layer) { return !attends(layer.mixer); });
     if (kept > 0) {
       report.warnings.push_back(
           fmt::format("{} layers without attention keep their own mixer", kept));

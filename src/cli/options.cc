@@ -45,7 +45,7 @@ void replace_attend(Subject& subject, const LayerTable& wanted) {
   for (std::size_t l = 0; l < subject.table.layers.size(); ++l) {
     Layer& layer = subject.table.layers[l];
     // A layer that keeps a state, or that does not mix tokens, has no keys to choose.
-    if (layer.mixer != Mixer::kSoftmax && layer.mixer != Mixer::kMla) continue;
+    if (!attends(layer.mixer)) continue;
     layer.attend = wanted.layers[l].attend;
     layer.index_from.reset();
   }
@@ -167,6 +167,13 @@ Subject subject_of_flags(const ModelFlags& flags) {
 }
 
 }  // namespace
+
+void require_inside(std::int64_t position, const char* flag, std::int64_t length) {
+  if (position >= length) {
+    throw Error(std::string(flag) + " is " + std::to_string(position) + "; allowed: 0.." +
+                std::to_string(length - 1));
+  }
+}
 
 CLI::Option* add_number(CLI::App& app, const std::string& name, std::int64_t& value,
                         std::int64_t min, std::int64_t max, const std::string& help) {

@@ -61,6 +61,8 @@ void add_json_flag(CLI::App& app, bool& json);
 // --evidence and --query, 0 and the last position by default.
 void add_path_flags(CLI::App& app, std::optional<std::int64_t>& evidence,
                     std::optional<std::int64_t>& query);
+// Throws Error where a position that a flag names is not inside 0..length-1.
+void require_inside(std::int64_t position, const char* flag, std::int64_t length);
 // A whole number in [min, max], refused in one line that says so.
 CLI::Option* add_number(CLI::App& app, const std::string& name, std::int64_t& value,
                         std::int64_t min, std::int64_t max, const std::string& help);

@@ -297,13 +297,15 @@ std::string show(const ShowFlags& flags) {
   const Tile tile = tile_of(flags.tile, subject.table);
   const std::vector<Kind> kinds = kinds_of(subject, length, tile);
   if (flags.layer) kind_with_layer(kinds, *flags.layer);
+  if (length > 0) {
+    require_inside(flags.evidence.value_or(0), "--evidence", length);
+    require_inside(flags.query.value_or(0), "--query", length);
+  }
   std::optional<Paths> paths;
   try {
     paths = paths_of(flags, subject, length);
   } catch (const Error& error) {
-    // A position out of range is the caller's mistake; sets of too many ranges leave the counts
-    // standing.
-    if (std::max(flags.evidence.value_or(0), flags.query.value_or(0)) >= length) throw;
+    // Sets of too many ranges: the counts stand without the paths.
     std::fprintf(stderr, "lacuna: warning: paths are not known: %s\n", error.what());
   }
   if (!flags.svg.empty()) {

@@ -89,7 +89,7 @@ class Builder {
     std::vector<StoredKv> stored;
     for (std::size_t idx = 0; idx < table_.layers.size(); ++idx) {
       const Layer& layer = table_.layers[idx];
-      const bool keeps = layer.mixer == Mixer::kSoftmax || layer.mixer == Mixer::kMla;
+      const bool keeps = attends(layer.mixer);
       if (!keeps || layer.kv_from || layer.attend.groups.empty()) continue;
       StoredKv entry = with_sizes(idx);
       entry.same_as = stored.size();

@@ -33,10 +33,6 @@ void check_query(const TrainingQuery& query) {
   }
 }
 
-bool attends(const Layer& layer) {
-  return layer.mixer == Mixer::kSoftmax || layer.mixer == Mixer::kMla;
-}
-
 std::int64_t value_dim(const LayerShape& shape, Mixer mixer) {
   return mixer == Mixer::kMla ? shape.latent->v_head_dim : shape.v_head_dim;
 }
@@ -73,7 +69,7 @@ Figure128 layer_elements(const Layer& layer, const LayerShape& shape, std::int64
         fmt::format("activations of a {} layer are not in the cost model", to_string(layer.mixer)));
   }
   Equation elements = Equation(4) * Equation("d", hidden_size);
-  if (attends(layer)) {
+  if (attends(layer.mixer)) {
     const bool latent = layer.mixer == Mixer::kMla;
     const Equation heads("H", shape.num_q_heads);
     const Equation key("d_h", latent
@@ -91,7 +87,7 @@ Figure128 layer_elements(const Layer& layer, const LayerShape& shape, std::int64
 // Scores and weights, or output and log-sum-exp; where they are materialised the output as well,
 // which the output projection's backward pass reads.
 Equation attention_bytes(const Layer& layer, const LayerShape& shape, const TrainingQuery& query) {
-  if (!attends(layer)) return 0;
+  if (!attends(layer.mixer)) return 0;
   const Equation tiled =
       tiled_attention_bytes(query.batch, shape.num_q_heads, query.length,
                             value_dim(shape, layer.mixer), query.activation_bytes);
@@ -186,7 +182,7 @@ TrainingMemory training_memory(const LayerTable& table, const ModelShape& shape,
   for (std::size_t idx = 0; idx < table.layers.size(); ++idx) {
     const Layer& layer = table.layers[idx];
     const LayerShape& sizes = shape.layers[idx];
-    if (!attends(layer)) continue;
+    if (!attends(layer.mixer)) continue;
     const Int128 one =
         materialised_bytes(query.batch, sizes.num_q_heads, query.length, query.activation_bytes)
             .value();

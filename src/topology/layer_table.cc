@@ -14,8 +14,6 @@
 namespace lacuna {
 namespace {
 
-bool attends(Mixer mixer) { return mixer == Mixer::kSoftmax || mixer == Mixer::kMla; }
-
 // What a selector chooses in this layer, in the order of its groups.
 std::vector<Term> dynamic_terms(const Attend& attend) {
   std::vector<Term> found;
@@ -189,6 +187,8 @@ class TokenResolver {
 };
 
 }  // namespace
+
+bool attends(Mixer mixer) { return mixer == Mixer::kSoftmax || mixer == Mixer::kMla; }
 
 std::string_view to_string(Mixer mixer) {
   switch (mixer) {

@@ -40,6 +40,11 @@ bool Ranges::covers(Range part) const {
   return after != parts_.begin() && std::prev(after)->end >= part.end;
 }
 
+void KeyRanges::append_row(const Ranges& keys) {
+  ranges.insert(ranges.end(), keys.begin(), keys.end());
+  indptr.push_back(static_cast<std::int64_t>(ranges.size()));
+}
+
 Ranges unite(const Ranges& a, const Ranges& b) {
   if (a.empty()) return b;
   if (b.empty()) return a;

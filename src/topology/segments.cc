@@ -39,11 +39,8 @@ Ranges Segments::row(const Topology& topology, std::int64_t query) const {
 KeyRanges Segments::key_ranges(const Topology& topology, std::int64_t q_begin,
                                std::int64_t q_end) const {
   KeyRanges result;
-  result.indptr.push_back(0);
   for (std::int64_t query = q_begin; query < q_end; ++query) {
-    const Ranges keys = row(topology, query);
-    result.ranges.insert(result.ranges.end(), keys.begin(), keys.end());
-    result.indptr.push_back(static_cast<std::int64_t>(result.ranges.size()));
+    result.append_row(row(topology, query));
   }
   return result;
 }

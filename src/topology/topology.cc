@@ -243,11 +243,8 @@ KeyRanges Topology::key_ranges(std::int64_t q_begin, std::int64_t q_end,
                                std::int64_t length) const {
   require_rows(q_begin, q_end, length);
   KeyRanges result;
-  result.indptr.push_back(0);
   for (std::int64_t query = q_begin; query < q_end; ++query) {
-    const Ranges keys = rows(query, query + 1, length);
-    result.ranges.insert(result.ranges.end(), keys.begin(), keys.end());
-    result.indptr.push_back(static_cast<std::int64_t>(result.ranges.size()));
+    result.append_row(rows(query, query + 1, length));
   }
   return result;
 }
