@@ -47,12 +47,13 @@ function(lacuna_library folder)
   endif()
 endfunction()
 
-# lacuna_test(<name> SOURCES … [DEPENDS <folder>…] [PACKAGES <target>…])
+# lacuna_test(<name> [ISA] SOURCES … [DEPENDS <folder>…] [PACKAGES <target>…])
 # makes the GoogleTest program lacuna_<name>_test and one ctest test <name>.<Suite>.<Test> for each
-# TEST. Tests run in the root of the tree, so LACUNA_TEST_DATA can be relative to it: an absolute
+# TEST; with ISA, suites named Isa…, which run every instruction set,
+# have the label `isa`. Tests run in the root of the tree, so LACUNA_TEST_DATA can be relative to it: an absolute
 # path on the command line would make ccache miss in every other clone.
 function(lacuna_test name)
-  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;PACKAGES" ${ARGN})
+  cmake_parse_arguments(arg "ISA" "" "SOURCES;DEPENDS;PACKAGES" ${ARGN})
   set(target lacuna_${name}_test)
   add_executable(${target} ${arg_SOURCES})
   target_include_directories(${target}
@@ -62,8 +63,12 @@ function(lacuna_test name)
   target_link_libraries(${target}
     PRIVATE ${arg_DEPENDS} lacuna_flags ${arg_PACKAGES} rapidcheck GTest::gtest_main)
   include(GoogleTest)
-  gtest_discover_tests(${target} TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
-    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES TIMEOUT 300)
+  set(discovery TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  gtest_discover_tests(${target} ${discovery} TEST_FILTER "-Isa*" PROPERTIES TIMEOUT 300)
+  if(arg_ISA)
+    gtest_discover_tests(${target} ${discovery} TEST_FILTER "Isa*"
+      PROPERTIES TIMEOUT 300 LABELS isa)
+  endif()
 endfunction()
 
 # lacuna_python_test(<name> <script> [argument…])

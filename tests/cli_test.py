@@ -211,7 +211,7 @@ class Errors(unittest.TestCase):
             self.refused(verb, "--attend", "full", flag, "8", says=[f"did you mean '{meant}'"])
         self.refused(*cost, "stray", says=["stray"])
         self.refused("--jsno", says=["--jsno"], allowed=True)
-        self.refused(says=["cost", "show", "capacity"], allowed=False)
+        self.refused(says=["cost", "show", "capacity", "bench"], allowed=False)
         self.refused(*cost, "--policy", says=["--policy"], allowed=False)
         self.refused(*cost, "--prompt", "9", says=["--prompt"], allowed=False)
 
@@ -380,7 +380,7 @@ class Help(unittest.TestCase):
 
     def test_lists_the_verbs(self):
         for flag in ["--help", "-h"]:
-            for verb in self.VERBS:
+            for verb in [*self.VERBS, "bench"]:
                 self.assertIn(verb, text(flag))
         self.assertRegex(text("--version"), r"\Alacuna \d+\.\d+\.\d+\n\Z")
 

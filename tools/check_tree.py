@@ -21,7 +21,10 @@ MAX_HEADER_LINES = 200
 
 # The tests' own files: what may include them, by their name.
 TEST_HEADERS = {"problems.h": lambda path: is_test(path) or folder_of(path) == "bench",
-                "oracle.h": lambda path: is_test(path)}
+                "oracle.h": lambda path: is_test(path),
+                # One attention call as data, its answer by oracle.h's definition, and the library's.
+                "attention_case.h": lambda path: is_test(path),
+                "attention_answer.h": lambda path: is_test(path)}
 
 # Written so that this file does not hold what it forbids.
 FORBIDDEN_TEXT = {

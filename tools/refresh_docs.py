@@ -1,9 +1,11 @@
-"""Puts today's output of the program into the documents, between their markers.
+"""Puts today's output of the program, and tables of stored measurements, into the documents.
 
     refresh_docs.py PROGRAM [--check]
 
-A block begins with `<!-- output: NAME -->` and ends with `<!-- end -->`; NAME is one of OUTPUTS. With
---check nothing is written and a stale block is an error; exit code 77 where the model is not there.
+A block begins with `<!-- output: NAME -->`, NAME being one of OUTPUTS, or with `<!-- table: NAME -->`,
+NAME being one of speed_table.TABLES, and ends with `<!-- end -->`. Measurements are read, never made.
+With --check nothing is written and a stale block is an error; exit code 77 where the model is not
+there and nothing else is stale.
 """
 
 import pathlib
@@ -12,11 +14,13 @@ import subprocess
 import sys
 
 import demo
+import speed_table
 from fetch_models import GEMMA, default_cache_dir
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = default_cache_dir() / "models" / GEMMA.file_name
 BLOCK = re.compile(r"(<!-- output: (?P<name>[^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- table: (?P<name>[^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def equations(program):
@@ -38,16 +42,19 @@ def refreshed(text, program):
     return BLOCK.sub(block, text)
 
 
+def with_tables(text, table=speed_table.table):
+    return TABLE.sub(lambda found: f"{found[1]}{table(found['name'])}{found[4]}", text)
+
+
 def main():
     program = str(pathlib.Path(sys.argv[1]).resolve())
     check = "--check" in sys.argv[2:]
-    if not MODEL.exists():
-        print(f"no {MODEL.name} in the cache; ./dev model fetches it")
-        sys.exit(77)
     stale = []
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         text = path.read_text()
-        new = refreshed(text, program)
+        new = with_tables(text)
+        if MODEL.exists():
+            new = refreshed(new, program)
         if new == text:
             continue
         stale.append(path.name)
@@ -55,6 +62,9 @@ def main():
             path.write_text(new)
     if check and stale:
         sys.exit(f"stale output in {', '.join(stale)}; run tools/refresh_docs.py build/lacuna")
+    if not MODEL.exists():
+        print(f"no {MODEL.name} in the cache; ./dev model fetches it")
+        sys.exit(77)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,10 @@ BandwidthPoint bandwidth_at(const Device& device, std::int64_t working_set_bytes
 std::optional<double> ridge_flops_per_byte(std::optional<double> flops_per_s,
                                            double bandwidth_bytes_per_s);
 
+// The faster of the bf16 and f32 peaks: 16-bit numbers may be widened and multiplied as f32, and on
+// some processors that is what is fast. Absent where both are.
+std::optional<double> peak_flops_per_s(const Device& device);
+
 // The table of real devices, in its stable order. Thread-safe.
 const std::vector<Device>& devices();
 

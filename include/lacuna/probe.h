@@ -26,8 +26,9 @@ struct MeasuredRate {
 
 struct FlopRateRow {
   std::string isa;  // instruction set of the loop that was fastest: "avx512", "avx2", "portable"
+  std::string product;  // "f32", "bf16" or "int8"
   std::int64_t num_threads = 0;
-  MeasuredRate flops_per_s;  // f32 multiply-add, two FLOPs each
+  MeasuredRate flops_per_s;  // two for each multiply-add
 };
 
 struct ReadBandwidthRow {
@@ -40,8 +41,12 @@ struct ReadBandwidthRow {
 struct ProbeResult {
   CpuInfo cpu;
   MemoryInfo memory;
-  std::int64_t num_threads = 0;             // of the "all threads" rows
-  std::vector<FlopRateRow> fma_f32;         // one thread, then all
+  std::int64_t num_threads = 0;  // of the "all threads" rows
+  // Each one thread, then all. The dot products add pairs of bf16 into f32 and fours of int8 into
+  // int32; empty where this machine has no instruction for them.
+  std::vector<FlopRateRow> fma_f32;
+  std::vector<FlopRateRow> dot_bf16;
+  std::vector<FlopRateRow> dot_int8;
   std::vector<ReadBandwidthRow> bandwidth;  // one thread ascending by working set, then all
 };
 
@@ -58,16 +63,24 @@ struct ProbeOptions {
   std::function<void(std::int64_t done, std::int64_t total, std::string_view next)> progress = {};
 };
 
-// Measures this machine: f32 multiply-add and read bandwidth, with one thread and with all, the
-// latter measured and never multiplied. Working sets run from the L2 cache (1 MiB where unknown) to
-// four times the last-level caches (256 MiB where unknown). The defaults take a few seconds. Starts
-// its own threads and joins them. Other work on the machine lowers the figures: the spread shows
-// it. Returns nothing once `stop` is requested (tested between runs and while memory is filled).
-// Throws Error for options out of range and where memory cannot be had.
+// Measures this machine: multiply-adds in f32, dot products of bf16 and int8, and read bandwidth,
+// with one thread and with all, the latter measured and never multiplied. Working sets run from the
+// L2 cache (1 MiB where unknown) to four times the last-level caches (256 MiB where unknown). The
+// defaults take a few seconds. Starts its own threads and joins them. Other work on the machine
+// lowers the figures: the spread shows it. Returns nothing once `stop` is requested (tested between
+// runs and while memory is filled). Throws Error for options out of range and where memory cannot
+// be had.
 std::optional<ProbeResult> probe(const ProbeOptions& options = {});
 
-// The device "probe": fp32 peak and bandwidth with all threads, the bandwidth being that of the
-// largest working set; the provenance says it is measured and at which working set.
+// One row of fma_f32, dot_bf16 or dot_int8 alone, with exactly `num_threads` threads (1..4096):
+// what a timed figure taken in the same moment is a share of. Nothing where this machine has no
+// instruction for the product, or once `stop` is requested. Throws Error for an unknown product.
+// Of the options, num_threads, max_working_set_bytes and progress are not used.
+std::optional<FlopRateRow> probe_product(std::string_view product, std::int64_t num_threads,
+                                         const ProbeOptions& options = {});
+
+// The device "probe": peaks and bandwidth with all threads, the bandwidth being that of the largest
+// working set; the provenance says it is measured and at which working set.
 Device as_device(const ProbeResult& result);
 
 // Instruction sets the probe's loops have on this machine, the widest first, "portable" last.

@@ -58,6 +58,10 @@ struct Chart {
 // negative.
 std::string chart_svg(const Chart& chart);
 
+// The same for a terminal: points of the first series are 'a', of the second 'b', …, '*' where
+// several meet; the last lines are the legend. No line ends in a space.
+std::string chart_text(const Chart& chart);
+
 // `text` with &, <, >, quotes escaped and characters that XML does not allow replaced by '?'.
 std::string xml_escaped(std::string_view text);
 

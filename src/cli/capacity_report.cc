@@ -112,8 +112,7 @@ WindowQuery window_query(const CapacityFlags& flags, const CapacityReport& repor
     throw Error("--ttft and --tpot are times on a device; --hardware is missing");
   }
   if (report.hardware) {
-    window.flops_per_s = report.hardware->bf16_flops_per_s ? report.hardware->bf16_flops_per_s
-                                                           : report.hardware->fp32_flops_per_s;
+    window.flops_per_s = peak_flops_per_s(*report.hardware);
     window.bandwidth_bytes_per_s = report.hardware->bandwidth_bytes_per_s;
   }
   window.weight_bytes = weight_bytes_of(flags);

@@ -61,7 +61,7 @@ PolicyRow policy_row(const CostReport& report, const Policy& policy, Phase phase
 std::vector<RooflineRow> rooflines(const CostReport& report, const PhaseCost& phase) {
   std::vector<RooflineRow> rows;
   const Device& device = *report.hardware;
-  const auto peak = device.bf16_flops_per_s ? device.bf16_flops_per_s : device.fp32_flops_per_s;
+  const auto peak = peak_flops_per_s(device);
   const auto flops = value_of(phase.total.pair_flops);
   if (!peak || !flops) return rows;
   const auto add = [&](const char* work, Int128 work_flops, const std::optional<Int128>& bytes) {
@@ -200,7 +200,7 @@ void warn(CostReport& report) {
           fmt::format("{} layers without attention keep their own mixer", kept));
     }
   }
-  if (report.hardware && !report.hardware->bf16_flops_per_s && !report.hardware->fp32_flops_per_s) {
+  if (report.hardware && !peak_flops_per_s(*report.hardware)) {
     report.warnings.push_back(report.hardware->name +
                               " has no bf16 or fp32 peak: there is no roofline to show");
   }

@@ -4,10 +4,12 @@
 #include <new>
 #include <string>
 
+#include "cli/bench_kernels.h"
 #include "cli/capacity_report.h"
 #include "cli/cost_report.h"
 #include "cli/options.h"
 #include "cli/show.h"
+#include "cli/version.h"
 #include "lacuna/error.h"
 #include "lacuna/table.h"
 
@@ -15,6 +17,7 @@ namespace lacuna::cli {
 namespace {
 
 constexpr int kBadInput = 2;
+constexpr int kFault = 1;  // what was measured is not what must be
 
 void print(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
@@ -75,23 +78,49 @@ void add_capacity(CLI::App& app, CapacityFlags& flags) {
   verb->callback([&flags] { print(capacity(flags)); });
 }
 
+void add_bench(CLI::App& app, BenchKernelsFlags& flags, std::vector<std::string>& faults) {
+  CLI::App* verb = app.add_subcommand("bench", "timed workloads on this machine");
+  verb->require_subcommand(1);
+  CLI::App* kernels = verb->add_subcommand(
+      "kernels", "attention kernels: rate, share of the machine's limit, executed over needed");
+  add_bench_kernels_flags(*kernels, flags);
+  kernels->footer(
+      "Examples:\n"
+      "  lacuna bench kernels --only d64 --json\n"
+      "  lacuna bench kernels --length 2048 --attend full --attend 'window(512)' --dtype bf16\n"
+      "  lacuna bench kernels --scan 1024..8192 --dtype bf16 --svg scan.svg");
+  kernels->callback([&flags, &faults] { faults = bench_kernels(flags, print); });
+}
+
+// The verb that was named last: `kernels` of `bench kernels`.
+const CLI::App* named_verb(const CLI::App* app) {
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  return app;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
 // CLI11's own texts may have several lines and name no neighbour; ours have one, and suggest one.
 std::string one_line(const CLI::App& app, const CLI::ParseError& error) {
   std::vector<std::string> known;
-  const CLI::App* verb = app.get_subcommands().empty() ? &app : app.get_subcommands().front();
+  const CLI::App* verb = named_verb(&app);
   for (const CLI::Option* option : verb->get_options()) {
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   }
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    known.push_back(sub->get_name());
+  std::vector<std::string> verbs;
+  for (const CLI::App* sub : verb->get_subcommands([](const CLI::App*) { return true; })) {
+    verbs.push_back(sub->get_name());
   }
+  known.insert(known.end(), verbs.begin(), verbs.end());
   for (const std::string& word : verb->remaining(true)) {
-    std::string allowed;
-    for (const std::string& name : known) allowed += (allowed.empty() ? "" : ", ") + name;
-    return "'" + word + "' is not an option or verb here; allowed: " + allowed +
+    return "'" + word + "' is not an option or verb here; allowed: " + joined(known) +
            did_you_mean(word.substr(0, word.find('=')), known);
   }
-  if (app.get_subcommands().empty()) return "no verb is given; allowed: show, cost, capacity";
+  if (!verbs.empty()) return "no verb is given; allowed: " + joined(verbs);
   const bool empty = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
   return error.what() + std::string(empty ? "; allowed: one value" : "");
 }
@@ -106,13 +135,19 @@ int refuse(const std::string& message) {
 int run(int argc, char** argv) {
   CLI::App app("Lacuna: sparse attention that can be audited");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "lacuna " LACUNA_VERSION);
+  bool is_verbose = false;  // before --version, which looks at it: flags are read in this order
+  CLI::Option* verbose =
+      app.add_flag("--verbose", is_verbose, "with --version: compiler, CPU, what was measured");
+  verbose->needs(app.set_version_flag("--version", [&] { return version_text(is_verbose); }));
   CostFlags cost;
   ShowFlags show;
   CapacityFlags capacity;
+  BenchKernelsFlags kernels;
+  std::vector<std::string> faults;
   add_show(app, show);
   add_cost(app, cost);
   add_capacity(app, capacity);
+  add_bench(app, kernels, faults);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
@@ -125,9 +160,10 @@ int run(int argc, char** argv) {
     return refuse("memory ran out; a shorter length or fewer sequences need less");
   } catch (const std::exception& error) {
     refuse(error.what());
-    return 1;
+    return kFault;
   }
-  return 0;
+  for (const std::string& fault : faults) refuse(fault);
+  return faults.empty() ? 0 : kFault;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "lacuna/error.h"
 #include "lacuna/file.h"
 #include "lacuna/integer.h"
+#include "lacuna/kernels.h"
 #include "lacuna/probe.h"
 
 namespace lacuna::cli {
@@ -185,6 +186,16 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, std::optional<st
   return add_parsed(app, name, value, min, max, help);
 }
 
+CLI::Option* add_numbers(CLI::App& app, const std::string& name, std::vector<std::int64_t>& values,
+                         std::int64_t min, std::int64_t max, const std::string& help) {
+  const auto parse = [&values, name, min, max](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) values.push_back(parse_int64(text, name, min, max));
+  };
+  return app.add_option_function<std::vector<std::string>>(name, parse, help + "; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("N");
+}
+
 void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("--model", flags.model, "config.json, a folder that holds one, or a .gguf file");
   app.add_option("--attend", flags.attend,
@@ -226,7 +237,7 @@ void add_work_flags(CLI::App& app, WorkFlags& flags) {
              "prefill: queries in flight at a time; 0: the whole prompt (0)");
   add_number(app, "--verify-rows", flags.verify_rows, 1, 4096,
              "decode: rows a step computes, drafts and one (1)");
-  app.add_option("--tile", flags.tile, "Q,K: smallest executed unit in tokens (64,64)");
+  app.add_option("--tile", flags.tile, "Q,K: smallest executed unit in tokens (16,16: the kernels')");
   app.add_option("--kv-dtype", flags.kv_dtype, "how K and V are stored (bf16)");
   add_number(app, "--page-size", flags.page_size, 1, 1 << 20, "tokens of a page (64)");
   add_number(app, "--threads", flags.threads, 0, 4096, "threads of a measurement; 0: all (0)");
@@ -306,7 +317,7 @@ std::vector<std::int64_t> lengths_of(const WorkFlags& flags) {
 }
 
 Tile tile_of(const std::string& text, const LayerTable& table) {
-  if (text.empty()) return table.tile.value_or(Tile{});
+  if (text.empty()) return table.tile.value_or(kernel_tile());
   const auto comma = text.find(',');
   if (comma == std::string::npos) throw Error("--tile is '" + text + "'; allowed: Q,K");
   const std::string_view all = text;

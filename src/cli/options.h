@@ -68,6 +68,9 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, std::int64_t& va
                         std::int64_t min, std::int64_t max, const std::string& help);
 CLI::Option* add_number(CLI::App& app, const std::string& name, std::optional<std::int64_t>& value,
                         std::int64_t min, std::int64_t max, const std::string& help);
+// The same for an option that may be repeated.
+CLI::Option* add_numbers(CLI::App& app, const std::string& name, std::vector<std::int64_t>& values,
+                         std::int64_t min, std::int64_t max, const std::string& help);
 inline constexpr std::int64_t kLongest = std::int64_t{1} << 40;  // tokens
 void add_policy_flag(CLI::App& app, std::vector<std::string>& policies);
 void add_hardware_flag(CLI::App& app, std::string& hardware);

@@ -62,6 +62,10 @@ std::optional<double> ridge_flops_per_byte(std::optional<double> flops_per_s,
   return *flops_per_s / bandwidth_bytes_per_s;
 }
 
+std::optional<double> peak_flops_per_s(const Device& device) {
+  return std::max(device.bf16_flops_per_s, device.fp32_flops_per_s);  // absent is the least
+}
+
 std::string_view to_string(CapacityKind kind) {
   return kind == CapacityKind::kMarketing ? "marketing" : "reported";
 }

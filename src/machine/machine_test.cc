@@ -88,5 +88,18 @@ TEST(Bandwidth, IsThatOfTheSmallestMeasuredSetNotBelowTheStep) {
   EXPECT_EQ(bandwidth_at(device("h100-sxm"), 5), (BandwidthPoint{0, 3350e9}));
 }
 
+TEST(Peak, IsTheFasterOfBf16AndF32) {
+  Device device;
+  EXPECT_FALSE(peak_flops_per_s(device));
+  device.bf16_flops_per_s = 82e9;
+  EXPECT_EQ(peak_flops_per_s(device), 82e9);
+  device.fp32_flops_per_s = 166e9;  // a core whose bf16 products are slow
+  EXPECT_EQ(peak_flops_per_s(device), 166e9);
+  device.bf16_flops_per_s = 234e9;
+  EXPECT_EQ(peak_flops_per_s(device), 234e9);
+  device.bf16_flops_per_s.reset();
+  EXPECT_EQ(peak_flops_per_s(device), 166e9);
+}
+
 }  // namespace
 }  // namespace lacuna

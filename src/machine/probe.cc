@@ -24,6 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kMebibyte = 1 << 20;
+constexpr std::int64_t kMostThreads = 4096;
 
 // Raised between runs, caught in probe(): a stop is an outcome, not an error.
 struct Stopped {};
@@ -121,14 +122,15 @@ class RowMeter {
   RowMeter(const ProbeOptions& options, std::int64_t num_threads)
       : options_(options), num_threads_(num_threads) {}
 
-  // work_of(kernel): amount of one unit, in the rate's own unit.
+  // REQUIRES: at least one kernel. work_of(kernel): amount of one unit, in the rate's own unit.
   template <typename Seconds, typename WorkOf>
-  std::pair<const ProbeKernel*, MeasuredRate> measure(const Seconds& seconds,
-                                                      const WorkOf& work_of) const {
+  std::pair<const ProbeKernel*, MeasuredRate> measure(
+      const std::vector<const ProbeKernel*>& kernels, const Seconds& seconds,
+      const WorkOf& work_of) const {
     const ProbeKernel* best = nullptr;
     std::int64_t best_count = 1;
     double best_rate = 0;
-    for (const ProbeKernel* kernel : supported_probe_kernels()) {
+    for (const ProbeKernel* kernel : kernels) {
       const std::int64_t count = calibrate(*kernel, seconds);
       const double rate = work_of(*kernel) * trial(*kernel, seconds, count);
       if (rate <= best_rate) continue;
@@ -182,14 +184,15 @@ class RowMeter {
     return best;
   }
 
-  // Units of work that take about one run's length; the growing runs also warm the machine up.
+  // Units of work that take about one run's length; the growing runs also warm the machine up. The
+  // shorter of two: where other work took the CPU during one, the count would be far too small.
   template <typename Seconds>
   std::int64_t calibrate(const ProbeKernel& kernel, const Seconds& seconds) const {
     const double wanted = std::chrono::duration<double>(run_length()).count();
     std::int64_t count = 1;
     while (true) {
       check_stop();
-      const double taken = seconds(kernel, count);
+      const double taken = std::min(seconds(kernel, count), seconds(kernel, count));
       if (taken >= wanted / 4) {
         return std::max<std::int64_t>(
             1, static_cast<std::int64_t>(static_cast<double>(count) * wanted / taken));
@@ -202,17 +205,19 @@ class RowMeter {
   std::int64_t num_threads_;
 };
 
-FlopRateRow measure_fma(const ProbeOptions& options, std::int64_t num_threads) {
+FlopRateRow measure_product(const ProbeOptions& options,
+                            const std::vector<const ProbeKernel*>& kernels,
+                            std::int64_t num_threads) {
   const auto seconds = [num_threads](const ProbeKernel& kernel, std::int64_t count) {
     return timed_seconds(num_threads, [&](std::size_t thread_idx) {
-      keep(static_cast<double>(kernel.multiply_add(count, static_cast<float>(thread_idx + 1))));
+      keep(kernel.multiply_add(count, static_cast<float>(thread_idx + 1)));
     });
   };
   const auto work_of = [num_threads](const ProbeKernel& kernel) {
     return static_cast<double>(kernel.flops_per_iteration * num_threads);
   };
-  const auto [kernel, rate] = RowMeter(options, num_threads).measure(seconds, work_of);
-  return {kernel->isa, num_threads, rate};
+  const auto [kernel, rate] = RowMeter(options, num_threads).measure(kernels, seconds, work_of);
+  return {kernel->isa, kernel->product, num_threads, rate};
 }
 
 // `buffers`: one for each thread, each at least its part of the working set.
@@ -226,10 +231,9 @@ ReadBandwidthRow measure_read(const ProbeOptions& options, const std::vector<Buf
     });
   };
   const std::int64_t set_bytes = part_bytes * num_threads;
+  const auto work_of = [set_bytes](const ProbeKernel&) { return static_cast<double>(set_bytes); };
   const auto [kernel, rate] =
-      RowMeter(options, num_threads).measure(seconds, [set_bytes](const ProbeKernel&) {
-        return static_cast<double>(set_bytes);
-      });
+      RowMeter(options, num_threads).measure(probe_kernels_of("f32"), seconds, work_of);
   return {kernel->isa, num_threads, set_bytes, rate};
 }
 
@@ -267,12 +271,21 @@ void check_range(const char* name, std::int64_t value, std::int64_t min, std::in
 }
 
 void check_options(const ProbeOptions& options) {
-  check_range("num_threads", options.num_threads, 0, 4096);
+  check_range("num_threads", options.num_threads, 0, kMostThreads);
   check_range("num_runs", options.num_runs, 1, 1000);
   check_range("run_ns", options.run_ns, 100'000, 1'000'000'000);
   check_range("max_working_set_bytes", options.max_working_set_bytes, kMebibyte,
               std::int64_t{1} << 40);
 }
+
+struct Product {
+  const char* name;
+  const char* label;
+  std::vector<FlopRateRow> ProbeResult::*rows;
+};
+constexpr Product kProducts[] = {{"f32", "f32 multiply-add", &ProbeResult::fma_f32},
+                                 {"bf16", "bf16 dot product", &ProbeResult::dot_bf16},
+                                 {"int8", "int8 dot product", &ProbeResult::dot_int8}};
 
 // The rows in order, with their progress.
 class Rows {
@@ -282,16 +295,15 @@ class Rows {
     if (result.num_threads > 1) thread_counts_.push_back(result.num_threads);
     for (const std::int64_t num_threads : thread_counts_) {
       sets_.push_back(working_sets(options, result, num_threads));
-      num_rows_ += 1 + std::ssize(sets_.back());
+      num_rows_ += std::ssize(sets_.back());
+      for (const Product& product : kProducts) {
+        num_rows_ += probe_kernels_of(product.name).empty() ? 0 : 1;
+      }
     }
   }
 
   void measure() {
-    for (const std::int64_t num_threads : thread_counts_) {
-      announce("f32 multiply-add", num_threads);
-      result_.fma_f32.push_back(measure_fma(options_, num_threads));
-      ++num_done_;
-    }
+    for (const Product& product : kProducts) product_rows(product);
     for (std::size_t idx = 0; idx < sets_.size(); ++idx) read_rows(sets_[idx], thread_counts_[idx]);
   }
 
@@ -300,6 +312,16 @@ class Rows {
   static std::int64_t part_bytes(std::int64_t set_bytes, std::int64_t num_threads) {
     const std::int64_t part = set_bytes / num_threads / kProbeReadBytes * kProbeReadBytes;
     return std::max(part, kProbeReadBytes);
+  }
+
+  void product_rows(const Product& product) {
+    const std::vector<const ProbeKernel*> kernels = probe_kernels_of(product.name);
+    if (kernels.empty()) return;
+    for (const std::int64_t num_threads : thread_counts_) {
+      announce(product.label, num_threads);
+      (result_.*product.rows).push_back(measure_product(options_, kernels, num_threads));
+      ++num_done_;
+    }
   }
 
   void read_rows(const std::vector<std::int64_t>& sets, std::int64_t num_threads) {
@@ -329,33 +351,6 @@ class Rows {
   std::int64_t num_done_ = 0;
 };
 
-std::int64_t percent(double fraction) { return std::llround(fraction * 100); }
-
-std::string runs_text(const MeasuredRate& rate) {
-  return "median of " + std::to_string(rate.num_runs) + " runs, " +
-         std::to_string(percent(rate.min / rate.median)) + ".." +
-         std::to_string(percent(rate.max / rate.median)) + " % of it";
-}
-
-std::vector<std::string> probe_notes(const ProbeResult& result) {
-  constexpr double kQuietShare = 0.9;
-  std::vector<std::string> notes = {"bf16, fp8 and int8 products are not measured"};
-  const ReadBandwidthRow& largest = result.bandwidth.back();
-  const double cpu_share =
-      std::min(result.fma_f32.back().flops_per_s.cpu_share, largest.bytes_per_s.cpu_share);
-  if (cpu_share < kQuietShare) {
-    notes.push_back("other work shared the machine: the probe's threads ran " +
-                    std::to_string(percent(cpu_share)) +
-                    " % of the time and its figures are too low; measure again when it is quiet");
-  }
-  if (!result.cpu.last_level_total_bytes) {
-    notes.push_back("the system does not state its last-level cache");
-  } else if (largest.working_set_bytes < 2 * *result.cpu.last_level_total_bytes) {
-    notes.push_back("the largest working set may still lie in the last-level cache");
-  }
-  return notes;
-}
-
 }  // namespace
 
 std::optional<ProbeResult> probe(const ProbeOptions& options) {
@@ -365,7 +360,7 @@ std::optional<ProbeResult> probe(const ProbeOptions& options) {
   result.memory = read_memory_info();
   result.num_threads = options.num_threads > 0
                            ? options.num_threads
-                           : std::min<std::int64_t>(result.cpu.num_allowed_cpus, 4096);
+                           : std::min<std::int64_t>(result.cpu.num_allowed_cpus, kMostThreads);
   try {
     Rows(options, result).measure();
   } catch (const Stopped&) {
@@ -374,30 +369,21 @@ std::optional<ProbeResult> probe(const ProbeOptions& options) {
   return result;
 }
 
-Device as_device(const ProbeResult& result) {
-  if (result.fma_f32.empty() || result.bandwidth.empty()) {
-    throw Error("the probe result has no rows; allowed: results of probe()");
+std::optional<FlopRateRow> probe_product(std::string_view product, std::int64_t num_threads,
+                                         const ProbeOptions& options) {
+  check_options(options);
+  check_range("num_threads", num_threads, 1, kMostThreads);
+  if (std::ranges::none_of(kProducts, [&](const Product& row) { return row.name == product; })) {
+    throw Error("product is '" + std::string(product.substr(0, 64)) +
+                "'; allowed: f32, bf16, int8");
   }
-  Device device;
-  device.name = "probe";
-  device.label = result.cpu.model_name + ", " + std::to_string(result.num_threads) +
-                 (result.num_threads == 1 ? " thread" : " threads");
-  const FlopRateRow& fma = result.fma_f32.back();
-  const ReadBandwidthRow& largest = result.bandwidth.back();
-  device.fp32_flops_per_s = fma.flops_per_s.median;
-  device.bandwidth_bytes_per_s = largest.bytes_per_s.median;
-  device.capacity_bytes = result.memory.total_bytes;
-  device.capacity_kind = CapacityKind::kReported;
-  device.provenance = "measured on this machine: f32 multiply-add with " + fma.isa + ", " +
-                      runs_text(fma.flops_per_s) + "; read bandwidth at a working set of " +
-                      std::to_string(largest.working_set_bytes) + " bytes, " +
-                      runs_text(largest.bytes_per_s);
-  device.notes = probe_notes(result);
-  for (const ReadBandwidthRow& row : result.bandwidth) {
-    if (row.num_threads != result.num_threads) continue;
-    device.bandwidth_by_working_set.push_back({row.working_set_bytes, row.bytes_per_s.median});
+  const std::vector<const ProbeKernel*> kernels = probe_kernels_of(product);
+  if (kernels.empty()) return std::nullopt;
+  try {
+    return measure_product(options, kernels, num_threads);
+  } catch (const Stopped&) {
+    return std::nullopt;
   }
-  return device;
 }
 
 std::vector<std::string> probe_isas() {

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "lacuna/error.h"
+#include "machine/probe_dispatch.h"
 
 namespace lacuna {
 namespace {
@@ -47,6 +50,55 @@ TEST(Probe, GivesPositiveFiniteRowsForOneAndAllThreads) {
   }
 }
 
+// The products that a kernel of this build has on this machine, and no other.
+TEST(Probe, DotProductsHaveRowsWhereThisMachineHasThem) {
+  const std::optional<ProbeResult> result = probe(short_options());
+  ASSERT_TRUE(result);
+  const std::pair<const char*, const std::vector<FlopRateRow>*> products[] = {
+      {"f32", &result->fma_f32}, {"bf16", &result->dot_bf16}, {"int8", &result->dot_int8}};
+  for (const auto& [product, rows] : products) {
+    ASSERT_EQ(rows->size(), probe_kernels_of(product).empty() ? 0U : 2U) << product;
+    for (std::size_t idx = 0; idx < rows->size(); ++idx) {
+      const FlopRateRow& row = (*rows)[idx];
+      EXPECT_EQ(row.product, product);
+      EXPECT_EQ(row.num_threads, static_cast<std::int64_t>(idx) + 1);
+      expect_plausible(row.flops_per_s);
+      EXPECT_TRUE(std::ranges::any_of(probe_kernels_of(product), [&](const ProbeKernel* kernel) {
+        return row.isa == kernel->isa;
+      })) << row.isa;
+    }
+  }
+}
+
+TEST(Probe, OneProductAloneIsOneRow) {
+  for (const char* product : {"f32", "bf16", "int8"}) {
+    const std::optional<FlopRateRow> row = probe_product(product, 2, short_options());
+    ASSERT_EQ(row.has_value(), !probe_kernels_of(product).empty()) << product;
+    if (!row) continue;
+    EXPECT_EQ(row->product, product);
+    EXPECT_EQ(row->num_threads, 2);
+    expect_plausible(row->flops_per_s);
+  }
+}
+
+TEST(Probe, OneProductAloneStopsAndRefuses) {
+  const auto message = [](std::string_view product, std::int64_t num_threads) -> std::string {
+    try {
+      probe_product(product, num_threads, short_options());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message("f64", 1), "product is 'f64'; allowed: f32, bf16, int8");
+  EXPECT_EQ(message("f32", 0), "num_threads is 0; allowed: 1..4096");
+  std::stop_source source;
+  source.request_stop();
+  ProbeOptions options;
+  options.stop = source.get_token();
+  EXPECT_FALSE(probe_product("f32", 1, options));
+}
+
 TEST(Probe, WorkingSetsAscendForEachThreadCount) {
   const std::optional<ProbeResult> result = probe(short_options());
   ASSERT_TRUE(result);
@@ -64,7 +116,8 @@ TEST(Probe, DeviceSaysThatItIsMeasuredAndAtWhichWorkingSet) {
   const Device device = as_device(*result);
   EXPECT_EQ(device.name, "probe");
   EXPECT_EQ(device.fp32_flops_per_s, result->fma_f32.back().flops_per_s.median);
-  EXPECT_FALSE(device.bf16_flops_per_s);
+  EXPECT_EQ(device.bf16_flops_per_s.has_value(), !result->dot_bf16.empty());
+  EXPECT_EQ(device.int8_ops_per_s.has_value(), !result->dot_int8.empty());
   EXPECT_NE(device.provenance.find("measured"), std::string::npos);
   EXPECT_NE(device.provenance.find(std::to_string(result->bandwidth.back().working_set_bytes)),
             std::string::npos);
@@ -116,11 +169,13 @@ TEST(Probe, OptionsOutOfRangeAreNamed) {
 TEST(Probe, DeviceOfASharedMachineSaysThatItsFiguresAreTooLow) {
   ProbeResult result;
   result.num_threads = 1;
-  result.fma_f32 = {{"avx2", 1, {100e9, 90e9, 110e9, 7, 0.99}}};
+  result.fma_f32 = {{"avx2", "f32", 1, {100e9, 90e9, 110e9, 7, 0.99}}};
   result.bandwidth = {{"avx2", 1, 1 << 20, {50e9, 50e9, 50e9, 7, 1.0}},
                       {"avx2", 1, 1 << 27, {25e9, 20e9, 26e9, 5, 0.6}}};
   const Device device = as_device(result);
-  EXPECT_NE(device.notes.at(1).find("ran 60 % of the time"), std::string::npos) << device.notes[1];
+  EXPECT_TRUE(std::ranges::any_of(device.notes, [](const std::string& note) {
+    return note.find("ran 60 % of the time") != std::string::npos;
+  }));
   EXPECT_EQ(
       device.provenance,
       "measured on this machine: f32 multiply-add with avx2, median of 7 runs, 90..110 % of "
@@ -130,6 +185,29 @@ TEST(Probe, DeviceOfASharedMachineSaysThatItsFiguresAreTooLow) {
   for (const std::string& note : as_device(result).notes) {
     EXPECT_EQ(note.find("other work"), std::string::npos) << note;
   }
+}
+
+TEST(Probe, DeviceHasTheRatesOfAllThreadsForEachProduct) {
+  ProbeResult result;
+  result.num_threads = 2;
+  result.fma_f32 = {{"avx512", "f32", 1, {1e9, 1e9, 1e9, 7, 1}},
+                    {"avx512", "f32", 2, {2e9, 2e9, 2e9, 7, 1}}};
+  result.dot_bf16 = {{"avx512_bf16", "bf16", 1, {3e9, 3e9, 3e9, 7, 1}},
+                     {"avx512_bf16", "bf16", 2, {4e9, 2e9, 4e9, 7, 0.5}}};
+  result.bandwidth = {{"avx2", 2, 1 << 27, {5e9, 5e9, 5e9, 7, 1}}};
+  const Device device = as_device(result);
+  EXPECT_EQ(device.fp32_flops_per_s, 2e9);
+  EXPECT_EQ(device.bf16_flops_per_s, 4e9);
+  EXPECT_FALSE(device.int8_ops_per_s);
+  EXPECT_NE(device.provenance.find("bf16 dot product with avx512_bf16, median of 7 runs, "
+                                   "50..100 % of it; read bandwidth"),
+            std::string::npos)
+      << device.provenance;
+  EXPECT_TRUE(std::ranges::count(device.notes, "no instruction for a dot product of int8"));
+  EXPECT_FALSE(std::ranges::count(device.notes, "no instruction for a dot product of bf16"));
+  EXPECT_TRUE(std::ranges::any_of(device.notes, [](const std::string& note) {
+    return note.find("ran 50 % of the time") != std::string::npos;
+  }));
 }
 
 TEST(Probe, ResultWithoutRowsIsNoDevice) { EXPECT_THROW(as_device(ProbeResult{}), Error); }

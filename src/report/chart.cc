@@ -135,16 +135,92 @@ void draw_series(SvgCanvas& canvas, const ChartSeries& series, const char* colou
   canvas.path(data, std::string("fill=\"none\" stroke=\"") + colour + "\" stroke-width=\"1.5\"");
 }
 
+struct Extents {
+  Extent x;
+  Extent y;
+};
+
+Extents extents_of(const Chart& chart) {
+  Extents extents;
+  for (const ChartSeries& series : chart.series) {
+    extents.x.cover(series.x);
+    extents.y.cover(series.y);
+  }
+  return extents;
+}
+
+// Points on a grid of characters; row 0 is the top.
+class TextGrid {
+ public:
+  static constexpr std::int64_t kColumns = 64;
+  static constexpr std::int64_t kRows = 17;
+
+  explicit TextGrid(const Chart& chart) : chart_(chart), extents_(extents_of(chart)) {
+    if (!chart.is_log_y) extents_.y.low = std::min(extents_.y.low, 0.0);
+    lines_.assign(kRows, std::string(kColumns, ' '));
+    for (std::size_t idx = 0; idx < chart.series.size(); ++idx) {
+      const ChartSeries& series = chart.series[idx];
+      for (std::size_t point = 0; point < series.x.size(); ++point) {
+        put(series.x[point], series.y[point], static_cast<char>('a' + idx));
+      }
+    }
+  }
+
+  // Every fourth row says the value that it stands for.
+  std::string text() const {
+    std::string all;
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      const double share = static_cast<double>(kRows - 1 - row) / (kRows - 1);
+      const std::string label =
+          row % 4 == 0 ? fmt::format("{:>9.3g}", value_at(share, extents_.y, chart_.is_log_y))
+                       : std::string(9, ' ');
+      const std::string& line = lines_[static_cast<std::size_t>(row)];
+      all += label + " |" + line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    }
+    all += std::string(10, ' ') + "+" + std::string(kColumns, '-') + "\n";
+    return all + fmt::format("{:11}{:<{}.6g}{:>{}.6g}\n", "", extents_.x.low, kColumns / 2,
+                             extents_.x.high, kColumns / 2);
+  }
+
+ private:
+  static double share_of(double value, const Extent& extent, bool is_log) {
+    const double low = is_log ? std::log(extent.low) : extent.low;
+    const double high = is_log ? std::log(extent.high) : extent.high;
+    return high > low ? ((is_log ? std::log(value) : value) - low) / (high - low) : 0.5;
+  }
+
+  static double value_at(double share, const Extent& extent, bool is_log) {
+    if (!is_log) return extent.low + share * (extent.high - extent.low);
+    return extent.low * std::pow(extent.high / extent.low, share);
+  }
+
+  void put(double x, double y, char mark) {
+    const auto column = std::lround(share_of(x, extents_.x, chart_.is_log_x) * (kColumns - 1));
+    const auto row = std::lround((1 - share_of(y, extents_.y, chart_.is_log_y)) * (kRows - 1));
+    char& cell = lines_[static_cast<std::size_t>(row)][static_cast<std::size_t>(column)];
+    cell = cell == ' ' || cell == mark ? mark : '*';
+  }
+
+  const Chart& chart_;
+  Extents extents_;
+  std::vector<std::string> lines_;
+};
+
 }  // namespace
+
+std::string chart_text(const Chart& chart) {
+  check_chart(chart);
+  std::string text = chart.title + "\n" + chart.y_label + "\n" + TextGrid(chart).text();
+  text += std::string(11, ' ') + chart.x_label + "\n";
+  for (std::size_t idx = 0; idx < chart.series.size(); ++idx) {
+    text += fmt::format("  {} {}\n", static_cast<char>('a' + idx), chart.series[idx].name);
+  }
+  return text;
+}
 
 std::string chart_svg(const Chart& chart) {
   check_chart(chart);
-  Extent x;
-  Extent y;
-  for (const ChartSeries& series : chart.series) {
-    x.cover(series.x);
-    y.cover(series.y);
-  }
+  auto [x, y] = extents_of(chart);
   if (!chart.is_log_y) y.low = std::min(y.low, 0.0);
   const Frame frame;
   const Axis x_axis(x.low, x.high, chart.is_log_x, frame.left, frame.right);

@@ -213,5 +213,45 @@ TEST(ChartSvg, ValuesOutOfRangeAreErrors) {
   EXPECT_THROW(chart_svg(chart), Error);
 }
 
+// Two straight lines on logarithmic axes that meet at the right end.
+Chart two_lines() {
+  return {.title = "time",
+          .x_label = "tokens",
+          .y_label = "ms",
+          .is_log_x = true,
+          .is_log_y = true,
+          .series = {{.name = "dense", .x = {1, 10, 100}, .y = {1, 10, 100}},
+                     {.name = "window", .x = {1, 100}, .y = {100, 100}}}};
+}
+
+TEST(ChartText, PutsEachPointWhereItsValuesAre) {
+  const std::string text = chart_text(two_lines());
+  std::vector<std::string> lines;
+  for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
+    lines.push_back(text.substr(at, end - at));
+  EXPECT_EQ(lines[2].substr(0, 12), "      100 |b");  // the top: y 100 at x 1
+  EXPECT_EQ(lines[2].back(), '*');                    // both series end there
+  EXPECT_EQ(lines[10].find('a'), 11 + 32U);           // the middle of both axes
+  EXPECT_EQ(lines[18], "        1 |a");
+  EXPECT_NE(text.find("  a dense\n  b window\n"), std::string::npos);
+}
+
+TEST(ChartText, NoLineEndsInASpace) { EXPECT_EQ(count_of(chart_text(two_lines()), " \n"), 0); }
+
+TEST(ChartText, OnePointAndALinearAxisFromZeroAreNoTrouble) {
+  Chart chart{.title = "t", .x_label = "x", .y_label = "y", .series = {{"one", {5}, {8}}}};
+  const std::string text = chart_text(chart);
+  EXPECT_EQ(count_of(text, "a"), 2);  // the point and the legend
+  EXPECT_NE(text.find("        8 |"), std::string::npos);
+  EXPECT_NE(text.find("        0 |"), std::string::npos);
+}
+
+TEST(ChartText, RefusesWhatTheSvgRefuses) {
+  EXPECT_THROW(chart_text(Chart{}), Error);
+  Chart chart = two_lines();
+  chart.series[0].y[0] = 0;
+  EXPECT_THROW(chart_text(chart), Error);
+}
+
 }  // namespace
 }  // namespace lacuna

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+
+#include "lacuna/kv_view.h"
+#include "lacuna/plan.h"
+#include "lacuna/tensor.h"
+#include "lacuna/thread_pool.h"
+
+namespace lacuna {
+
+// What the kernels executed, counted where a tile executes and never read from the plan.
+struct Ledger {
+  std::int64_t tiles = 0;           // (query tile, key tile) visits, over heads that share them once
+  std::int64_t executed_pairs = 0;  // rows × query heads × keys of visited tiles
+  std::int64_t needed_pairs = 0;    // those that masks let through
+  std::int64_t exponentials = 0;    // of executed pairs, and one a row and head with a learned sink
+  std::int64_t loaded_keys = 0;     // keys of visited tiles, once for all query heads of a KV head
+  std::int64_t loaded_bytes = 0;    // K and V of loaded_keys, as the inputs store them
+  std::int64_t distinct_bytes = 0;  // the different ones among them: each key tile of a KV head once
+  friend bool operator==(const Ledger&, const Ledger&) = default;
+};
+
+// A score is dot → scale → softcap → bias → mask. A softmax row may have one more logit, a learned
+// sink, without a value.
+struct AttentionOptions {
+  std::optional<float> sm_scale;         // absent: 1/√head_dim
+  float softcap = 0;                     // c·tanh(s/c); 0: off; negative is refused
+  std::span<const float> alibi_slopes;   // [num_q_heads] bias −slope·|q−k|; empty: off
+  std::span<const float> sink_logits;    // [num_q_heads] natural logarithm; empty: off
+  ThreadPool* pool = nullptr;            // absent: the caller's thread alone
+  std::stop_token stop = {};             // tested between work items
+  std::string isa = {};                  // "": kernel_isa(q, kv); else one of kernel_isas()
+};
+
+// Bytes of workspace that run() needs. It does not grow with the length of the sequences except for
+// gathered keys, which are packed once a KV head.
+std::int64_t workspace_bytes(const Plan& plan, const TensorView& q, const KvView& kv,
+                             const AttentionOptions& options = {});
+
+// out [rows, num_q_heads, v_head_dim] in f32 or q's dtype, lse [rows, num_q_heads] f32 or empty:
+// natural logarithm of the softmax's denominator, learned sink included. q [rows, num_q_heads,
+// head_dim], rows being plan.indptr.back() rows of all sequences one after another. Any strides,
+// no alignment. The workspace is 64-byte aligned and belongs to the call.
+//
+// A row that reads no key gives 0 and lse −inf (with a learned sink: its logit). Keys that no row
+// may read are not read. The bits of a row depend only on its own keys, the instruction set and the
+// dtypes, never on the call's other rows, chunks, pages, batch or threads.
+//
+// Returns nothing once options.stop is requested; out and lse then hold some of the rows. Throws
+// Error, before anything is computed, naming an argument, its value and what was allowed.
+std::optional<Ledger> run(const MutableTensorView& out, std::span<float> lse, const Plan& plan,
+                          const TensorView& q, const KvView& kv, std::span<std::byte> workspace,
+                          const AttentionOptions& options = {});
+
+// The merge of two partial results over disjoint sets of keys, a learned sink in neither:
+// out = Σ out_x · e^(lse_x − lse). (0, −inf) is the empty state and an exact identity; an lse of
+// +inf, which some kernels return for no keys, is refused. All are [rows, heads, dims] f32 and
+// [rows, heads]; `out` may be one of the inputs. `sink_logits` as in AttentionOptions enters once,
+// here.
+void merge(const MutableTensorView& out, std::span<float> lse, const TensorView& out_a,
+           std::span<const float> lse_a, const TensorView& out_b, std::span<const float> lse_b,
+           std::span<const float> sink_logits = {});
+
+// mass [num_q_heads, Σ lengths]: for each key of each sequence Σ over the plan's rows of
+// e^(s − lse), s being the very scores of run() and lse what it gave. Keys that no row reads get 0.
+// A second pass over the same tiles; the same bits for any number of threads. nullopt, ledger and
+// errors as run().
+std::optional<Ledger> column_mass(std::span<float> mass, const Plan& plan, const TensorView& q,
+                                  const KvView& kv, std::span<const float> lse,
+                                  std::span<std::byte> workspace,
+                                  const AttentionOptions& options = {});
+
+// The same function computed the usual way: full scores, mask to −inf, softmax, product, one query
+// row of every head at a time over all keys of its sequence. What a mask without skipping costs.
+// The ledger counts every pair.
+std::optional<Ledger> masked_dense(const MutableTensorView& out, std::span<float> lse,
+                                   const Plan& plan, const TensorView& q, const KvView& kv,
+                                   const AttentionOptions& options = {});
+
+}  // namespace lacuna

@@ -1,0 +1,202 @@
+#include "attention/call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "attention/key_blocks.h"
+#include "lacuna/error.h"
+#include "lacuna/integer.h"
+#include "lacuna/kernels.h"
+
+namespace lacuna {
+namespace {
+
+void require(bool holds, const char* name, std::int64_t value, const std::string& allowed) {
+  if (!holds) throw Error(fmt::format("{} is {}; allowed: {}", name, value, allowed));
+}
+
+void check_plan(const Plan& plan) {
+  const Tile tile = kernel_tile();
+  if (!(plan.tile == tile)) {
+    throw Error(fmt::format("the plan's tile is {},{}; allowed: the kernels' {},{}", plan.tile.q,
+                            plan.tile.k, tile.q, tile.k));
+  }
+}
+
+void check_q(const Plan& plan, const TensorView& q, const KvView& kv) {
+  require(q.shape[0] == plan.indptr.back(), "rows of q", q.shape[0],
+          fmt::format("the plan's {}", plan.indptr.back()));
+  require(q.shape[1] == plan.heads.num_q_heads, "heads of q", q.shape[1],
+          fmt::format("the plan's {}", plan.heads.num_q_heads));
+  require(q.shape[2] == kv.head_dim, "head_dim of q", q.shape[2],
+          fmt::format("kv's {}", kv.head_dim));
+  require(q.data != nullptr || q.shape[0] == 0, "data of q", 0, "an address");
+}
+
+void check_kv(const Plan& plan, const KvView& kv) {
+  check(kv);
+  require(kv.num_kv_heads == plan.heads.num_kv_heads, "num_kv_heads of kv", kv.num_kv_heads,
+          fmt::format("the plan's {}", plan.heads.num_kv_heads));
+  require(kv.head_dim <= 576, "head_dim", kv.head_dim, "1..576");
+  require(kv.v_head_dim <= 576, "v_head_dim", kv.v_head_dim, "1..576");
+  const auto num_sequences = static_cast<std::int64_t>(plan.sequences.size());
+  require(kv.num_sequences() == num_sequences, "sequences of kv", kv.num_sequences(),
+          fmt::format("the plan's {}", num_sequences));
+  for (std::size_t s = 0; s < plan.sequences.size(); ++s) {
+    if (kv.lengths[s] != plan.sequences[s].length) {
+      throw Error(fmt::format("sequence {} of kv has {} keys; allowed: the {} it was planned for",
+                              s, kv.lengths[s], plan.sequences[s].length));
+    }
+  }
+}
+
+void check_per_head(const char* name, std::span<const float> values, int num_q_heads) {
+  require(values.empty() || static_cast<int>(values.size()) == num_q_heads, name,
+          static_cast<std::int64_t>(values.size()),
+          fmt::format("none, or one for each of {} query heads", num_q_heads));
+}
+
+void check_options(const AttentionOptions& options, int num_q_heads) {
+  const auto require_finite = [](const char* name, float value, bool allowed, const char* range) {
+    if (!allowed) throw Error(fmt::format("{} is {}; allowed: {}", name, value, range));
+  };
+  if (options.sm_scale) {
+    require_finite("sm_scale", *options.sm_scale, std::isfinite(*options.sm_scale),
+                   "finite numbers");
+  }
+  require_finite("softcap", options.softcap, std::isfinite(options.softcap) && options.softcap >= 0,
+                 "0 (off) and finite positive numbers");
+  check_per_head("the number of alibi_slopes", options.alibi_slopes, num_q_heads);
+  check_per_head("the number of sink_logits", options.sink_logits, num_q_heads);
+  for (float slope : options.alibi_slopes) {
+    require_finite("an ALiBi slope", slope, std::isfinite(slope), "finite numbers");
+  }
+  check_sink_logits(options.sink_logits);
+}
+
+}  // namespace
+
+void check_sink_logits(std::span<const float> sink_logits) {
+  for (float logit : sink_logits) {
+    if (logit < std::numeric_limits<float>::infinity()) continue;  // not NaN either
+    throw Error(fmt::format("a sink logit is {}; allowed: finite numbers and -inf", logit));
+  }
+}
+
+Call make_call(const Plan& plan, const TensorView& q, const KvView& kv,
+               const AttentionOptions& options) {
+  check_plan(plan);
+  check_kv(plan, kv);
+  check_q(plan, q, kv);
+  check_options(options, plan.heads.num_q_heads);
+  const TileKernel& kernel = tile_kernel(options.isa.c_str(), static_cast<ElementType>(q.dtype),
+                                         static_cast<ElementType>(kv.dtype));
+  Call call = {plan, q, kv, options, kernel};
+  call.shape = {kernel.k_steps(kv.head_dim), ceil_div(kv.v_head_dim, kDimBlock)};
+  call.sm_scale = options.sm_scale.value_or(1.0F / std::sqrt(static_cast<float>(kv.head_dim)));
+  call.group = plan.heads.num_q_heads / plan.heads.num_kv_heads;
+  call.num_threads = options.pool == nullptr ? 1 : options.pool->num_threads();
+  for (const WorkItem& item : plan.items) {
+    std::int64_t rows = 0;
+    std::int64_t parts = 0;
+    for_each_part(plan, item, [&](const TilePart& part) {
+      rows += num_tokens(part) * num_heads(plan, part);
+      ++parts;
+    });
+    call.max_rows = std::max(call.max_rows, rows);
+    call.max_parts = std::max(call.max_parts, parts);
+  }
+  return call;
+}
+
+void check_output(const Call& call, const MutableTensorView& out, std::span<float> lse) {
+  require(out.shape[0] == call.q.shape[0], "rows of out", out.shape[0],
+          fmt::format("q's {}", call.q.shape[0]));
+  require(out.shape[1] == call.q.shape[1], "heads of out", out.shape[1],
+          fmt::format("q's {}", call.q.shape[1]));
+  require(out.shape[2] == call.kv.v_head_dim, "v_head_dim of out", out.shape[2],
+          fmt::format("kv's {}", call.kv.v_head_dim));
+  require(out.data != nullptr || out.shape[0] == 0, "data of out", 0, "an address");
+  if (out.dtype != DType::kF32 && out.dtype != call.q.dtype) {
+    throw Error(fmt::format("dtype of out is {}; allowed: f32 and q's {}", to_string(out.dtype),
+                            to_string(call.q.dtype)));
+  }
+  const std::int64_t num_lse = call.q.shape[0] * call.q.shape[1];
+  require(lse.empty() || static_cast<std::int64_t>(lse.size()) == num_lse, "the size of lse",
+          static_cast<std::int64_t>(lse.size()), fmt::format("0 and rows × heads = {}", num_lse));
+}
+
+namespace {
+
+void require_page(const KvView& kv, std::int64_t sequence, std::int64_t key) {
+  const std::int64_t column = key / kv.page_size;
+  const std::int64_t page =
+      kv.block_table[static_cast<std::size_t>(sequence * kv.table_columns + column)];
+  if (page == KvView::kNullPage) {
+    throw Error(fmt::format(
+        "page {} of sequence {} is null, and key {} on it is read; allowed: pages that are held",
+        column, sequence, key));
+  }
+}
+
+void require_pages_of(const Call& call, const TilePart& part, std::int64_t sequence) {
+  RunCursor cursor(call.plan, part.gathered_end, part.runs_end);
+  for (std::int64_t block = cursor.block(); block != RunCursor::kNone; block = cursor.block()) {
+    const VisitedPanels panels = cursor.take();
+    for (int key = 0; key < kBlockKeys; ++key) {
+      const int panel = key / kPanelKeys;
+      if ((panels.visited >> panel & 1U) == 0) continue;
+      const unsigned read = keys_read(panels, panel, num_tokens(part));
+      if ((read >> key % kPanelKeys & 1U) != 0) {
+        require_page(call.kv, sequence, block * kBlockKeys + key);
+      }
+    }
+  }
+}
+
+bool has_null_page(const KvView& kv) {
+  return std::find(kv.block_table.begin(), kv.block_table.end(), KvView::kNullPage) !=
+         kv.block_table.end();
+}
+
+}  // namespace
+
+void check_pages(const Call& call) {
+  if (call.kv.page_size == 0 || !has_null_page(call.kv)) return;
+  const Plan& plan = call.plan;
+  for (const WorkItem& item : plan.items) {
+    for_each_part(plan, item,
+                  [&](const TilePart& part) { require_pages_of(call, part, item.sequence); });
+  }
+  for (std::size_t head = 0; head < plan.gathered_of_head.size(); ++head) {
+    const auto sequence = static_cast<std::int64_t>(head) / plan.heads.num_kv_heads;
+    for (std::int64_t set : plan.gathered_of_head[head]) {
+      for (std::int64_t key : plan.gathered_sets[static_cast<std::size_t>(set)]) {
+        require_page(call.kv, sequence, key);
+      }
+    }
+  }
+}
+
+std::int64_t num_key_tiles(const Call& call, std::int64_t sequence) {
+  return ceil_div(call.plan.sequences[static_cast<std::size_t>(sequence)].length, kPanelKeys);
+}
+
+std::int64_t num_panels(const Plan& plan, std::int64_t gathered_set) {
+  const auto& keys = plan.gathered_sets[static_cast<std::size_t>(gathered_set)];
+  return ceil_div(static_cast<std::int64_t>(keys.size()), kPanelKeys);
+}
+
+void on_threads(const Call& call, const std::function<void(std::int64_t)>& work) {
+  if (call.options.pool == nullptr) {
+    work(0);
+  } else {
+    call.options.pool->run(work);
+  }
+}
+
+}  // namespace lacuna

@@ -1,0 +1,291 @@
+#include "attention/item.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+
+#include "lacuna/kernels.h"
+
+namespace lacuna {
+namespace {
+
+constexpr std::int64_t kBlocksOfSplit = kSplitTokens / kBlockKeys;
+constexpr std::int64_t kGatheredSplit = -1;
+
+// Several threads may set one flag at once; all write the same value.
+void set_flag(std::uint8_t& flag) {
+  std::atomic_ref<std::uint8_t>(flag).store(1, std::memory_order_relaxed);
+}
+
+const void* q_vector(const Call& call, const RowPlace& place) {
+  return static_cast<const std::byte*>(call.q.data) +
+         call.q.offset(place.q_row, place.q_head) * size_bytes(call.q.dtype);
+}
+
+}  // namespace
+
+RowPlace row_place(const Call& call, const WorkItem& item, const TilePart& part, std::int64_t row) {
+  const auto& heads = call.plan.head_sets[static_cast<std::size_t>(part.head_set)];
+  const auto count = static_cast<std::int64_t>(heads.size());
+  const auto s = static_cast<std::size_t>(item.sequence);
+  const std::int64_t position =
+      call.plan.rows[static_cast<std::size_t>(part.rows_begin + row / count)];
+  return {call.plan.indptr[s] + position - call.plan.sequences[s].rows.begin,
+          item.kv_head * call.group + heads[static_cast<std::size_t>(row % count)]};
+}
+
+PartWork start_part(const Call& call, const WorkItem& item, const TilePart& part,
+                    std::int64_t first_row, std::int64_t part_idx, ThreadSpace& space) {
+  const auto& heads = call.plan.head_sets[static_cast<std::size_t>(part.head_set)];
+  const auto count = static_cast<std::int64_t>(heads.size());
+  float* const slopes = space.slopes + part_idx * call.group;
+  if (!call.options.alibi_slopes.empty()) {
+    for (std::int64_t h = 0; h < count; ++h) {
+      const std::int64_t q_head = item.kv_head * call.group + heads[static_cast<std::size_t>(h)];
+      slopes[h] = call.options.alibi_slopes[static_cast<std::size_t>(q_head)];
+    }
+  }
+  std::uint32_t* const q = space.q + first_row * call.shape.k_steps;
+  const std::int64_t num_rows = num_tokens(part) * count;
+  for (std::int64_t row = 0; row < num_rows; ++row) {
+    constexpr std::int64_t kAhead = 8;  // rows of 256 bytes: about 100 ns
+    if (row + kAhead < num_rows && call.q.strides[2] == 1) {
+      prefetch_vector(q_vector(call, row_place(call, item, part, row + kAhead)),
+                      call.q.shape[2] * size_bytes(call.q.dtype));
+    }
+    call.kernel.pack_q(q + row * call.shape.k_steps,
+                       q_vector(call, row_place(call, item, part, row)),
+                       static_cast<ElementType>(call.q.dtype), call.q.strides[2], call.q.shape[2]);
+  }
+  const RowBlock rows = {q, num_tokens(part), count, call.plan.rows.data() + part.rows_begin};
+  return {&part, first_row, rows, slopes, {}, kGatheredSplit, 0, true, true, {}};
+}
+
+void fill_positions(std::int64_t* positions, std::int64_t block) {
+  for (int idx = 0; idx < kBlockKeys; ++idx) positions[idx] = block * kBlockKeys + idx;
+}
+
+void fill_positions(std::int64_t* positions, std::span<const std::int64_t> gathered,
+                    std::int64_t block) {
+  for (int idx = 0; idx < kBlockKeys; ++idx) {
+    const auto ordinal = static_cast<std::size_t>(block * kBlockKeys + idx);
+    positions[idx] = ordinal < gathered.size() ? gathered[ordinal] : gathered.back();
+  }
+}
+
+PanelBlock panel_block(const Call& call, const VisitedPanels& visited, const std::uint32_t* k,
+                       const std::uint32_t* v, const std::uint16_t* non_finite,
+                       const std::int64_t* positions) {
+  PanelBlock block;
+  for (std::uint32_t left = visited.visited; left != 0; left &= left - 1) {
+    const int panel = std::countr_zero(left);
+    const int slot = block.num_panels++;
+    block.k[slot] = k + panel * call.k_panel_lanes();
+    block.v[slot] = v + panel * call.v_panel_lanes();
+    block.masks[slot] = visited.masks[static_cast<std::size_t>(panel)];
+    block.non_finite[slot] = non_finite[panel];
+    block.positions[slot] = positions + panel * kPanelKeys;
+  }
+  return block;
+}
+
+StateBlock ItemRunner::state(const PartWork& work, int which) const {
+  const StateBlock& all = space_.states[which];
+  return {all.m + work.first_row, all.l + work.first_row * kPanelKeys,
+          all.o + work.first_row * call_.o_stride(),
+          which == work.split_state ? work.split_empty : work.total_empty};
+}
+
+void ItemRunner::start_parts(const WorkItem& item) {
+  num_parts_ = 0;
+  std::int64_t first_row = 0;
+  for_each_part(call_.plan, item, [&](const TilePart& part) {
+    PartWork& work = space_.parts[num_parts_];
+    work = start_part(call_, item, part, first_row, num_parts_, space_);
+    first_row += work.rows.num_tokens * work.rows.num_heads;
+    ++num_parts_;
+  });
+}
+
+// The state of the split that ends joins those before it, always in ascending order of splits.
+void ItemRunner::fold_split(PartWork& work) {
+  if (work.split_empty) return;
+  const std::int64_t num_rows = work.rows.num_tokens * work.rows.num_heads;
+  if (work.total_empty) {
+    work.split_state = 1 - work.split_state;  // what was the split becomes the total
+  } else {
+    call_.kernel.merge(state(work, 1 - work.split_state), state(work, work.split_state), num_rows,
+                       call_.o_stride(), call_.rule(work.slopes).unit());
+  }
+  work.total_empty = false;
+  work.split_empty = true;
+}
+
+void ItemRunner::attend_part(PartWork& work, const PanelBlock& panels, std::int64_t split) {
+  if (split != work.split) fold_split(work);
+  work.split = split;
+  call_.kernel.attend(state(work, work.split_state), work.rows, panels, call_.shape,
+                      call_.rule(work.slopes), space_.scratch, &counts_);
+  work.split_empty = false;
+}
+
+void ItemRunner::take_block(std::span<PartWork> parts, std::int64_t block) {
+  for (PartWork& work : parts) {
+    work.panels = work.cursor.block() == block ? work.cursor.take() : VisitedPanels{};
+  }
+}
+
+std::int64_t ItemRunner::next_block(std::span<const PartWork> parts) {
+  std::int64_t block = RunCursor::kNone;
+  for (const PartWork& work : parts) block = std::min(block, work.cursor.block());
+  return block;
+}
+
+void ItemRunner::attend_gathered(const WorkItem& item) {
+  std::span<PartWork> left(space_.parts, static_cast<std::size_t>(num_parts_));
+  for (std::int64_t t = item.tiles_begin; t < item.tiles_end; ++t) {
+    const PlanTile& tile = call_.plan.tiles[static_cast<std::size_t>(t)];
+    const auto count = static_cast<std::size_t>(tile.parts_end - tile.parts_begin);
+    const std::span<PartWork> parts = left.first(count);
+    left = left.subspan(count);
+    std::int64_t done = -1;  // sets of a tile are few and taken in ascending order
+    while (true) {
+      std::int64_t set = INT64_MAX;
+      for (const PartWork& work : parts) {
+        if (work.part->gathered > done) set = std::min(set, work.part->gathered);
+      }
+      if (set == INT64_MAX) break;
+      attend_gathered_set(parts, workspace_.gathered(item.sequence, item.kv_head, set));
+      done = set;
+    }
+  }
+}
+
+void ItemRunner::attend_gathered_set(std::span<PartWork> parts, const GatheredPanels& gathered) {
+  for (PartWork& work : parts) {
+    const TilePart& part = *work.part;
+    work.cursor = part.gathered == gathered.set
+                      ? RunCursor(call_.plan, part.runs_begin, part.gathered_end)
+                      : RunCursor();
+  }
+  const auto& keys = call_.plan.gathered_sets[static_cast<std::size_t>(gathered.set)];
+  for (std::int64_t block = next_block(parts); block != RunCursor::kNone;
+       block = next_block(parts)) {
+    take_block(parts, block);
+    const std::int64_t first = block * kBlockPanels;
+    if (!call_.options.alibi_slopes.empty()) fill_positions(space_.positions, keys, block);
+    std::uint32_t visited = 0;
+    for (PartWork& work : parts) {
+      if (work.panels.visited == 0) continue;
+      visited |= work.panels.visited;
+      attend_part(work,
+                  panel_block(call_, work.panels, gathered.k + first * call_.k_panel_lanes(),
+                              gathered.v + first * call_.v_panel_lanes(),
+                              gathered.non_finite + first, space_.positions),
+                  kGatheredSplit);
+    }
+    count_load(visited, gathered.executed + first);
+  }
+}
+
+// Panels that the parts of one tile visited, each once for all of them.
+void ItemRunner::count_load(std::uint32_t visited, std::uint8_t* flags) {
+  ledger_.loaded_keys += std::popcount(visited) * std::int64_t{kPanelKeys};
+  for (; visited != 0; visited &= visited - 1) set_flag(flags[std::countr_zero(visited)]);
+}
+
+void ItemRunner::pack_block(const WorkItem& item, std::int64_t block) {
+  std::uint16_t read[kBlockPanels] = {};
+  std::uint32_t visited = 0;
+  for (std::int64_t p = 0; p < num_parts_; ++p) {
+    const PartWork& work = space_.parts[p];
+    visited |= work.panels.visited;
+    for (std::uint32_t left = work.panels.visited; left != 0; left &= left - 1) {
+      const int panel = std::countr_zero(left);
+      read[panel] |= keys_read(work.panels, panel, work.rows.num_tokens);
+    }
+  }
+  const KeyAddress address(call_, item.sequence, item.kv_head);
+  fill_positions(space_.positions, block);
+  const auto positions_of = [&](int panel) {
+    return std::span<const std::int64_t, kPanelKeys>(space_.positions + panel * kPanelKeys,
+                                                     kPanelKeys);
+  };
+  for (std::uint32_t left = visited; left != 0; left &= left - 1) {
+    const int panel = std::countr_zero(left);
+    if ((left & (left - 1)) != 0) {
+      const int next = std::countr_zero(left & (left - 1));
+      prefetch_panel(call_, address, positions_of(next), read[next]);
+    }
+    space_.non_finite[panel] = pack_panel(call_, address, positions_of(panel), read[panel],
+                                          space_.k_panels + panel * call_.k_panel_lanes(),
+                                          space_.v_panels + panel * call_.v_panel_lanes());
+  }
+}
+
+void ItemRunner::count_loads(const WorkItem& item, std::int64_t block) {
+  std::uint8_t* const flags =
+      workspace_.executed_tiles[static_cast<std::size_t>(call_.kv_head_index(item))];
+  const PartWork* work = space_.parts;  // parts of a tile are neighbours
+  for (std::int64_t t = item.tiles_begin; t < item.tiles_end; ++t) {
+    const PlanTile& tile = call_.plan.tiles[static_cast<std::size_t>(t)];
+    std::uint32_t visited = 0;
+    for (std::int64_t p = tile.parts_begin; p < tile.parts_end; ++p, ++work) {
+      visited |= work->panels.visited;
+    }
+    count_load(visited, flags + block * kBlockPanels);
+  }
+}
+
+void ItemRunner::attend_ordinary(const WorkItem& item) {
+  const std::span<PartWork> parts(space_.parts, static_cast<std::size_t>(num_parts_));
+  for (PartWork& work : parts) {
+    work.cursor = RunCursor(call_.plan, work.part->gathered_end, work.part->runs_end);
+  }
+  for (std::int64_t block = next_block(parts); block != RunCursor::kNone;
+       block = next_block(parts)) {
+    take_block(parts, block);
+    pack_block(item, block);
+    for (PartWork& work : parts) {
+      if (work.panels.visited == 0) continue;
+      attend_part(work,
+                  panel_block(call_, work.panels, space_.k_panels, space_.v_panels,
+                              space_.non_finite, space_.positions),
+                  block / kBlocksOfSplit);
+    }
+    count_loads(item, block);
+  }
+}
+
+void ItemRunner::run(const WorkItem& item, const Outputs& outputs) {
+  counts_ = {};
+  start_parts(item);
+  attend_gathered(item);
+  attend_ordinary(item);
+  for (std::int64_t p = 0; p < num_parts_; ++p) {
+    PartWork& work = space_.parts[p];
+    fold_split(work);
+    write_rows(call_, item, work, state(work, 1 - work.split_state), outputs);
+    if (!call_.options.sink_logits.empty()) {
+      ledger_.exponentials += work.rows.num_tokens * work.rows.num_heads;
+    }
+  }
+  ledger_.tiles += counts_.tiles;
+  ledger_.executed_pairs += counts_.executed_pairs;
+  ledger_.needed_pairs += counts_.needed_pairs;
+  ledger_.exponentials += counts_.executed_pairs;
+}
+
+std::vector<std::vector<const WorkItem*>> items_by_head(const Call& call) {
+  std::vector<std::vector<const WorkItem*>> items(call.plan.gathered_of_head.size());
+  for (const WorkItem& item : call.plan.items) {
+    items[static_cast<std::size_t>(call.kv_head_index(item))].push_back(&item);
+  }
+  for (auto& of_head : items) {
+    std::sort(of_head.begin(), of_head.end(),
+              [](const WorkItem* a, const WorkItem* b) { return a->tiles_begin < b->tiles_begin; });
+  }
+  return items;
+}
+
+}  // namespace lacuna

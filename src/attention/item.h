@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "attention/call.h"
+#include "attention/workspace.h"
+#include "lacuna/attention.h"
+
+namespace lacuna {
+
+// What a call writes; lse may be empty.
+struct Outputs {
+  const MutableTensorView& out;
+  std::span<float> lse;
+};
+
+// Computes work items on one thread: packs each block of keys once for all parts of the item, lets
+// each part attend to it, merges states at multiples of kSplitTokens, and writes the rows.
+class ItemRunner {
+ public:
+  ItemRunner(const Call& call, const Workspace& workspace, ThreadSpace& space, Ledger& ledger)
+      : call_(call), workspace_(workspace), space_(space), ledger_(ledger) {}
+
+  void run(const WorkItem& item, const Outputs& outputs);
+
+ private:
+  void start_parts(const WorkItem& item);
+  void attend_gathered(const WorkItem& item);
+  void attend_gathered_set(std::span<PartWork> parts, const GatheredPanels& gathered);
+  void attend_ordinary(const WorkItem& item);
+  static std::int64_t next_block(std::span<const PartWork> parts);
+  static void take_block(std::span<PartWork> parts, std::int64_t block);
+  void pack_block(const WorkItem& item, std::int64_t block);
+  void attend_part(PartWork& work, const PanelBlock& panels, std::int64_t split);
+  void fold_split(PartWork& work);
+  StateBlock state(const PartWork& work, int which) const;
+  void count_load(std::uint32_t visited, std::uint8_t* flags);
+  void count_loads(const WorkItem& item, std::int64_t block);
+
+  const Call& call_;
+  const Workspace& workspace_;
+  ThreadSpace& space_;
+  Ledger& ledger_;
+  KernelCounts counts_;
+  std::int64_t num_parts_ = 0;
+};
+
+// Packs the rows of a part: q, positions, slopes. `rows` begins at lane first_row of the space.
+PartWork start_part(const Call& call, const WorkItem& item, const TilePart& part,
+                    std::int64_t first_row, std::int64_t part_idx, ThreadSpace& space);
+// The q row (packed over sequences) and query head of a row of a part.
+struct RowPlace {
+  std::int64_t q_row;
+  std::int64_t q_head;
+};
+RowPlace row_place(const Call& call, const WorkItem& item, const TilePart& part, std::int64_t row);
+
+// Items of each KV head of each sequence, in ascending order of their tiles.
+std::vector<std::vector<const WorkItem*>> items_by_head(const Call& call);
+
+// Writes out and lse of a part's rows from its state; a learned sink enters here.
+void write_rows(const Call& call, const WorkItem& item, const PartWork& work,
+                const StateBlock& state, const Outputs& outputs);
+
+// The visited panels of a block as the kernel takes them. `k`, `v` and `non_finite` are indexed by
+// panel of the block.
+PanelBlock panel_block(const Call& call, const VisitedPanels& visited, const std::uint32_t* k,
+                       const std::uint32_t* v, const std::uint16_t* non_finite,
+                       const std::int64_t* positions);
+
+// Positions of a block's keys; of gathered ones, past the end of the set, the last key's.
+void fill_positions(std::int64_t* positions, std::int64_t block);
+void fill_positions(std::int64_t* positions, std::span<const std::int64_t> gathered,
+                    std::int64_t block);
+
+}  // namespace lacuna

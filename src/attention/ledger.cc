@@ -1,0 +1,59 @@
+#include "attention/ledger.h"
+
+#include <algorithm>
+
+namespace lacuna {
+namespace {
+
+// Keys of executed tiles that exist.
+std::int64_t distinct_ordinary(const Call& call, const Workspace& workspace, std::size_t head) {
+  const auto sequence = static_cast<std::int64_t>(head) / call.plan.heads.num_kv_heads;
+  const std::int64_t length = call.plan.sequences[static_cast<std::size_t>(sequence)].length;
+  std::int64_t keys = 0;
+  for (std::int64_t tile = 0; tile < num_key_tiles(call, sequence); ++tile) {
+    if (workspace.executed_tiles[head][tile] == 0) continue;
+    keys += std::min<std::int64_t>(kPanelKeys, length - tile * kPanelKeys);
+  }
+  return keys;
+}
+
+// Gathered keys of executed panels that no executed tile holds.
+std::int64_t distinct_gathered(const Call& call, const Workspace& workspace,
+                               const GatheredPanels& gathered) {
+  const auto head =
+      static_cast<std::size_t>(gathered.sequence * call.plan.heads.num_kv_heads + gathered.kv_head);
+  const auto& keys = call.plan.gathered_sets[static_cast<std::size_t>(gathered.set)];
+  std::int64_t distinct = 0;
+  for (std::size_t idx = 0; idx < keys.size(); ++idx) {
+    if (gathered.executed[idx / kPanelKeys] == 0) continue;
+    if (workspace.executed_tiles[head][keys[idx] / kPanelKeys] == 0) ++distinct;
+  }
+  return distinct;
+}
+
+}  // namespace
+
+Ledger total_ledger(const Call& call, const Workspace& workspace, std::span<const Ledger> ledgers) {
+  Ledger total;
+  for (const Ledger& ledger : ledgers) {
+    total.tiles += ledger.tiles;
+    total.executed_pairs += ledger.executed_pairs;
+    total.needed_pairs += ledger.needed_pairs;
+    total.exponentials += ledger.exponentials;
+    total.loaded_keys += ledger.loaded_keys;
+  }
+  std::int64_t distinct = 0;
+  for (std::size_t head = 0; head < workspace.executed_tiles.size(); ++head) {
+    distinct += distinct_ordinary(call, workspace, head);
+  }
+  for (const GatheredPanels& gathered : workspace.gathered_panels) {
+    distinct += distinct_gathered(call, workspace, gathered);
+  }
+  const std::int64_t key_bytes =
+      (call.kv.head_dim + call.kv.v_head_dim) * size_bytes(call.kv.dtype);
+  total.loaded_bytes = total.loaded_keys * key_bytes;
+  total.distinct_bytes = distinct * key_bytes;
+  return total;
+}
+
+}  // namespace lacuna

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "attention/call.h"
+#include "attention/workspace.h"
+#include "lacuna/attention.h"
+
+namespace lacuna {
+
+// The threads' ledgers added up, with the bytes of the keys that they loaded, and of the different
+// ones among them, from the flags of the workspace.
+Ledger total_ledger(const Call& call, const Workspace& workspace, std::span<const Ledger> ledgers);
+
+// Throws Error where the caller's workspace is too small or not aligned.
+Workspace checked_workspace(const Call& call, std::span<std::byte> workspace);
+
+}  // namespace lacuna

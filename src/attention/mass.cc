@@ -1,0 +1,225 @@
+// Column mass: a second pass over the tiles of run(), keys outer and query tiles inner, so that
+// each key's sum belongs to one thread and is taken in ascending order of tiles.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <limits>
+
+#include "attention/item.h"
+#include "attention/ledger.h"
+#include "attention/workspace.h"
+#include "lacuna/error.h"
+#include "lacuna/integer.h"
+#include "lacuna/kernels.h"
+
+namespace lacuna {
+namespace {
+
+// The keys of one KV head that one thread sums: a split of ordinary ones, or a gathered set.
+struct MassUnit {
+  std::int64_t head_idx;  // sequence · num_kv_heads + kv_head
+  std::int64_t begin;     // blocks
+  std::int64_t end;
+  std::int64_t gathered;  // set, or -1
+};
+
+class MassRunner {
+ public:
+  MassRunner(const Call& call, const Workspace& workspace, ThreadSpace& space,
+             std::span<const float> lse, std::span<float> mass, Ledger& ledger)
+      : call_(call),
+        workspace_(workspace),
+        space_(space),
+        lse_(lse),
+        mass_(mass),
+        ledger_(ledger) {}
+
+  void run(const MassUnit& unit, std::span<const WorkItem* const> items) {
+    for (std::int64_t block = unit.begin; block < unit.end; ++block) run_block(unit, block, items);
+  }
+
+ private:
+  RunCursor cursor_at(const MassUnit& unit, const TilePart& part, std::int64_t block) const {
+    const bool gathered = unit.gathered >= 0;
+    if (gathered && part.gathered != unit.gathered) return {};
+    RunCursor cursor(call_.plan, gathered ? part.runs_begin : part.gathered_end,
+                     gathered ? part.gathered_end : part.runs_end);
+    cursor.skip_to(block);
+    return cursor.block() == block ? cursor : RunCursor();
+  }
+
+  template <typename Visit>
+  void for_each_reader(const MassUnit& unit, std::int64_t block,
+                       std::span<const WorkItem* const> items, const Visit& visit) {
+    for (const WorkItem* item : items) {
+      for_each_part(call_.plan, *item, [&](const TilePart& part) {
+        RunCursor cursor = cursor_at(unit, part, block);
+        if (cursor.block() == block) visit(*item, part, cursor.take());
+      });
+    }
+  }
+
+  void run_block(const MassUnit& unit, std::int64_t block, std::span<const WorkItem* const> items) {
+    VisitedPanels all;
+    std::uint16_t read[kBlockPanels] = {};
+    for_each_reader(unit, block, items,
+                    [&](const WorkItem&, const TilePart& part, const VisitedPanels& visited) {
+                      all.visited |= visited.visited;
+                      for (std::uint32_t left = visited.visited; left != 0; left &= left - 1) {
+                        const int panel = std::countr_zero(left);
+                        read[panel] |= keys_read(visited, panel, num_tokens(part));
+                      }
+                    });
+    if (all.visited == 0) return;
+    pack(unit, block, all.visited, read);
+    for_each_reader(unit, block, items,
+                    [&](const WorkItem& item, const TilePart& part, const VisitedPanels& visited) {
+                      add_part(item, part, visited);
+                    });
+  }
+
+  void pack(const MassUnit& unit, std::int64_t block, std::uint32_t visited,
+            const std::uint16_t* read) {
+    const std::int64_t num_kv_heads = call_.plan.heads.num_kv_heads;
+    if (unit.gathered >= 0) {
+      fill_positions(space_.positions,
+                     call_.plan.gathered_sets[static_cast<std::size_t>(unit.gathered)], block);
+    } else {
+      fill_positions(space_.positions, block);
+    }
+    const KeyAddress address(call_, unit.head_idx / num_kv_heads, unit.head_idx % num_kv_heads);
+    for (; visited != 0; visited &= visited - 1) {
+      const int panel = std::countr_zero(visited);
+      pack_panel(call_, address,
+                 std::span<const std::int64_t, kPanelKeys>(space_.positions + panel * kPanelKeys,
+                                                           kPanelKeys),
+                 read[panel], space_.k_panels + panel * call_.k_panel_lanes(),
+                 space_.v_panels + panel * call_.v_panel_lanes());
+    }
+  }
+
+  void add_part(const WorkItem& item, const TilePart& part, const VisitedPanels& visited) {
+    const PartWork work = start_part(call_, item, part, 0, 0, space_);
+    const std::int64_t num_rows = work.rows.num_tokens * work.rows.num_heads;
+    for (std::int64_t row = 0; row < num_rows; ++row) {
+      const RowPlace place = row_place(call_, item, part, row);
+      const std::int64_t at = place.q_row * call_.q.shape[1] + place.q_head;
+      space_.lse2[row] = lse_[static_cast<std::size_t>(at)] * 1.44269504F;
+    }
+    const PanelBlock panels = panel_block(call_, visited, space_.k_panels, space_.v_panels,
+                                          space_.non_finite, space_.positions);
+    const std::int64_t sums_stride = std::int64_t{panels.num_panels} * kPanelKeys;
+    std::fill_n(space_.sums, work.rows.num_heads * sums_stride, 0.0F);
+    KernelCounts counts;
+    call_.kernel.mass(space_.sums, space_.lse2, work.rows, panels, call_.shape,
+                      call_.rule(work.slopes), space_.scratch, &counts);
+    ledger_.tiles += counts.tiles;
+    ledger_.executed_pairs += counts.executed_pairs;
+    ledger_.needed_pairs += counts.needed_pairs;
+    ledger_.exponentials += counts.executed_pairs;
+    for (std::int64_t head = 0; head < work.rows.num_heads; ++head) {
+      const std::int64_t q_head = row_place(call_, item, part, head).q_head;
+      scatter(item.sequence, q_head, visited.visited, space_.sums + head * sums_stride);
+    }
+  }
+
+  void scatter(std::int64_t sequence, std::int64_t q_head, std::uint32_t visited,
+               const float* sums) {
+    const std::int64_t length = call_.kv.lengths[static_cast<std::size_t>(sequence)];
+    std::int64_t first = 0;
+    for (std::int64_t s = 0; s < sequence; ++s)
+      first += call_.kv.lengths[static_cast<std::size_t>(s)];
+    std::int64_t all_keys = 0;
+    for (std::int64_t keys : call_.kv.lengths) all_keys += keys;
+    float* const to = mass_.data() + q_head * all_keys + first;
+    for (; visited != 0; visited &= visited - 1, sums += kPanelKeys) {
+      const std::int64_t* const positions =
+          space_.positions + std::countr_zero(visited) * kPanelKeys;
+      for (int idx = 0; idx < kPanelKeys; ++idx) {
+        if (positions[idx] < length) to[positions[idx]] += sums[idx];
+      }
+    }
+  }
+
+  const Call& call_;
+  const Workspace& workspace_;
+  ThreadSpace& space_;
+  std::span<const float> lse_;
+  std::span<float> mass_;
+  Ledger& ledger_;
+};
+
+std::vector<MassUnit> ordinary_units(const Call& call) {
+  constexpr std::int64_t kBlocks = kSplitTokens / kBlockKeys;
+  std::vector<MassUnit> units;
+  for (std::size_t head = 0; head < call.plan.gathered_of_head.size(); ++head) {
+    const auto head_idx = static_cast<std::int64_t>(head);
+    const std::int64_t num_blocks =
+        ceil_div(num_key_tiles(call, head_idx / call.plan.heads.num_kv_heads), kBlockPanels);
+    for (std::int64_t begin = 0; begin < num_blocks; begin += kBlocks) {
+      units.push_back({head_idx, begin, std::min(begin + kBlocks, num_blocks), -1});
+    }
+  }
+  return units;
+}
+
+std::vector<MassUnit> gathered_units(const Call& call) {
+  std::vector<MassUnit> units;
+  for (std::size_t head = 0; head < call.plan.gathered_of_head.size(); ++head) {
+    for (std::int64_t set : call.plan.gathered_of_head[head]) {
+      const std::int64_t num_blocks = ceil_div(num_panels(call.plan, set), kBlockPanels);
+      units.push_back({static_cast<std::int64_t>(head), 0, num_blocks, set});
+    }
+  }
+  return units;
+}
+
+void check_mass(const Call& call, std::span<float> mass, std::span<const float> lse) {
+  std::int64_t num_keys = 0;
+  for (std::int64_t length : call.kv.lengths) num_keys += length;
+  const std::int64_t num_mass = num_keys * call.plan.heads.num_q_heads;
+  if (static_cast<std::int64_t>(mass.size()) != num_mass) {
+    throw Error(fmt::format("the size of mass is {}; allowed: query heads × keys = {}", mass.size(),
+                            num_mass));
+  }
+  const std::int64_t num_lse = call.q.shape[0] * call.q.shape[1];
+  if (static_cast<std::int64_t>(lse.size()) != num_lse) {
+    throw Error(
+        fmt::format("the size of lse is {}; allowed: rows × heads = {}", lse.size(), num_lse));
+  }
+}
+
+}  // namespace
+
+std::optional<Ledger> column_mass(std::span<float> mass, const Plan& plan, const TensorView& q,
+                                  const KvView& kv, std::span<const float> lse,
+                                  std::span<std::byte> workspace, const AttentionOptions& options) {
+  const Call call = make_call(plan, q, kv, options);
+  check_mass(call, mass, lse);
+  check_pages(call);
+  Workspace space = checked_workspace(call, workspace);
+  std::fill(mass.begin(), mass.end(), 0.0F);
+  const auto items = items_by_head(call);
+  std::vector<Ledger> ledgers(static_cast<std::size_t>(call.num_threads));
+  // Gathered keys after the ordinary ones: both may add to one key.
+  for (const std::vector<MassUnit>& units : {ordinary_units(call), gathered_units(call)}) {
+    std::atomic<std::size_t> next = 0;
+    on_threads(call, [&](std::int64_t thread_idx) {
+      const auto thread = static_cast<std::size_t>(thread_idx);
+      Ledger ledger = ledgers[thread];
+      MassRunner runner(call, space, space.threads[thread], lse, mass, ledger);
+      while (!options.stop.stop_requested()) {
+        const std::size_t unit = next.fetch_add(1, std::memory_order_relaxed);
+        if (unit >= units.size()) break;
+        runner.run(units[unit], items[static_cast<std::size_t>(units[unit].head_idx)]);
+      }
+      ledgers[thread] = ledger;
+    });
+    if (options.stop.stop_requested() && next < units.size()) return std::nullopt;
+  }
+  return total_ledger(call, space, ledgers);
+}
+
+}  // namespace lacuna

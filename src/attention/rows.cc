@@ -1,0 +1,67 @@
+// From attention states to the caller's rows.
+#include <cmath>
+#include <limits>
+
+#include "attention/item.h"
+
+namespace lacuna {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// What o is multiplied by, and the row's log-sum-exp.
+struct Normaliser {
+  float factor;
+  float lse;
+};
+
+// Of a row with the largest score `top` and Σ P = l. A learned sink is one more logit with the
+// value 0: it enters the denominator here and nowhere else.
+Normaliser normaliser(double top, double l, double sink) {
+  if (l > 0 && sink == static_cast<double>(kMinusInfinity)) {
+    return {static_cast<float>(1 / l), static_cast<float>(top + std::log(l))};
+  }
+  if (l == 0) return {0, static_cast<float>(sink)};  // no keys
+  const double base = std::fmax(top, sink);
+  const double own = std::exp(top - base);
+  const double denominator = l * own + std::exp(sink - base);
+  return {static_cast<float>(own / denominator), static_cast<float>(base + std::log(denominator))};
+}
+
+double sum_of(const float* partial) {
+  double sum = 0;
+  for (int idx = 0; idx < kPanelKeys; ++idx) sum += static_cast<double>(partial[idx]);
+  return sum;
+}
+
+void* vector_of(const MutableTensorView& out, const RowPlace& place) {
+  return static_cast<std::byte*>(out.data) +
+         out.offset(place.q_row, place.q_head) * size_bytes(out.dtype);
+}
+
+}  // namespace
+
+void write_rows(const Call& call, const WorkItem& item, const PartWork& work,
+                const StateBlock& state, const Outputs& outputs) {
+  const std::int64_t num_rows = work.rows.num_tokens * work.rows.num_heads;
+  for (std::int64_t row = 0; row < num_rows; ++row) {
+    const RowPlace place = row_place(call, item, *work.part, row);
+    const double sink =
+        static_cast<double>(call.options.sink_logits.empty()
+                                ? kMinusInfinity
+                                : call.options.sink_logits[static_cast<std::size_t>(place.q_head)]);
+    const double unit = static_cast<double>(call.rule(work.slopes).unit_e());
+    const Normaliser norm = state.empty ? normaliser(0, 0, sink)
+                                        : normaliser(static_cast<double>(state.m[row]) * unit,
+                                                     sum_of(state.l + row * kPanelKeys), sink);
+    call.kernel.write_row(vector_of(outputs.out, place),
+                          static_cast<ElementType>(outputs.out.dtype), outputs.out.strides[2],
+                          outputs.out.shape[2], state.o + row * call.o_stride(), norm.factor);
+    if (!outputs.lse.empty()) {
+      const std::int64_t at = place.q_row * call.q.shape[1] + place.q_head;
+      outputs.lse[static_cast<std::size_t>(at)] = norm.lse;
+    }
+  }
+}
+
+}  // namespace lacuna

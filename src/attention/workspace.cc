@@ -1,0 +1,106 @@
+#include "attention/workspace.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+
+#include "lacuna/integer.h"
+
+namespace lacuna {
+namespace {
+
+ThreadSpace thread_space(const Call& call, Carver& carver) {
+  ThreadSpace space;
+  space.k_panels = carver.take<std::uint32_t>(kBlockPanels * call.k_panel_lanes());
+  space.v_panels = carver.take<std::uint32_t>(kBlockPanels * call.v_panel_lanes());
+  space.q = carver.take<std::uint32_t>(call.max_rows * call.shape.k_steps);
+  for (StateBlock& state : space.states) {
+    state.m = carver.take<float>(call.max_rows);
+    state.l = carver.take<float>(call.max_rows * kPanelKeys);
+    state.o = carver.take<float>(call.max_rows * call.o_stride());
+  }
+  space.scratch = carver.take<float>(kScratchLanes);
+  space.slopes = carver.take<float>(call.max_parts * call.group);
+  space.positions = carver.take<std::int64_t>(kBlockKeys);
+  space.parts = carver.take<PartWork>(call.max_parts);
+  space.lse2 = carver.take<float>(call.max_rows);
+  space.sums = carver.take<float>(call.group * kBlockKeys);
+  return space;
+}
+
+GatheredPanels gathered_space(const Call& call, std::int64_t head_idx, std::int64_t set,
+                              Carver& carver) {
+  const std::int64_t panels = num_panels(call.plan, set);
+  const std::int64_t num_kv_heads = call.plan.heads.num_kv_heads;
+  GatheredPanels space = {head_idx / num_kv_heads, head_idx % num_kv_heads, set};
+  space.k = carver.take<std::uint32_t>(panels * call.k_panel_lanes());
+  space.v = carver.take<std::uint32_t>(panels * call.v_panel_lanes());
+  space.non_finite = carver.take<std::uint16_t>(panels);
+  space.executed = carver.take<std::uint8_t>(panels);
+  return space;
+}
+
+void pack_gathered(const Call& call, const GatheredPanels& gathered, std::int64_t panel) {
+  const auto& keys = call.plan.gathered_sets[static_cast<std::size_t>(gathered.set)];
+  const auto num_keys = static_cast<std::int64_t>(keys.size());
+  std::array<std::int64_t, kPanelKeys> positions = {};
+  unsigned read = 0;
+  for (int idx = 0; idx < kPanelKeys && panel * kPanelKeys + idx < num_keys; ++idx) {
+    positions[static_cast<std::size_t>(idx)] =
+        keys[static_cast<std::size_t>(panel * kPanelKeys + idx)];
+    read |= 1U << idx;
+  }
+  const KeyAddress address(call, gathered.sequence, gathered.kv_head);
+  gathered.non_finite[panel] = pack_panel(
+      call, address, positions, static_cast<std::uint16_t>(read),
+      gathered.k + panel * call.k_panel_lanes(), gathered.v + panel * call.v_panel_lanes());
+}
+
+}  // namespace
+
+Workspace::Workspace(const Call& call, std::byte* base) {
+  Carver carver(base);
+  for (std::int64_t thread = 0; thread < call.num_threads; ++thread) {
+    threads.push_back(thread_space(call, carver));
+  }
+  const Plan& plan = call.plan;
+  for (std::size_t head = 0; head < plan.gathered_of_head.size(); ++head) {
+    const auto head_idx = static_cast<std::int64_t>(head);
+    executed_tiles.push_back(
+        carver.take<std::uint8_t>(num_key_tiles(call, head_idx / plan.heads.num_kv_heads)));
+    for (std::int64_t set : plan.gathered_of_head[head]) {
+      gathered_panels.push_back(gathered_space(call, head_idx, set, carver));
+    }
+  }
+  size_bytes = carver.used();
+}
+
+const GatheredPanels& Workspace::gathered(std::int64_t sequence, std::int64_t kv_head,
+                                          std::int64_t set) const {
+  return *std::find_if(
+      gathered_panels.begin(), gathered_panels.end(), [&](const GatheredPanels& panels) {
+        return panels.sequence == sequence && panels.kv_head == kv_head && panels.set == set;
+      });
+}
+
+void prepare(const Call& call, Workspace& workspace) {
+  for (std::size_t head = 0; head < workspace.executed_tiles.size(); ++head) {
+    const auto sequence = static_cast<std::int64_t>(head) / call.plan.heads.num_kv_heads;
+    std::fill_n(workspace.executed_tiles[head], num_key_tiles(call, sequence), std::uint8_t{0});
+  }
+  for (const GatheredPanels& gathered : workspace.gathered_panels) {
+    std::fill_n(gathered.executed, num_panels(call.plan, gathered.set), std::uint8_t{0});
+  }
+  if (workspace.gathered_panels.empty()) return;
+  on_threads(call, [&](std::int64_t thread) {
+    std::int64_t panel_idx = 0;
+    for (const GatheredPanels& gathered : workspace.gathered_panels) {
+      const std::int64_t count = num_panels(call.plan, gathered.set);
+      for (std::int64_t panel = 0; panel < count; ++panel, ++panel_idx) {
+        if (panel_idx % call.num_threads == thread) pack_gathered(call, gathered, panel);
+      }
+    }
+  });
+}
+
+}  // namespace lacuna

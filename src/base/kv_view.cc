@@ -1,0 +1,166 @@
+#include "lacuna/kv_view.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "lacuna/error.h"
+#include "lacuna/integer.h"
+
+namespace lacuna {
+namespace {
+
+constexpr std::int64_t kMostKeys = std::int64_t{1} << 40;
+constexpr std::int64_t kMostHeads = 1 << 16;
+constexpr std::int64_t kMostDims = 1 << 16;
+constexpr std::int64_t kMostPages = std::int64_t{1} << 40;
+
+void require_range(const std::string& name, std::int64_t value, std::int64_t min,
+                   std::int64_t max) {
+  if (value >= min && value <= max) return;
+  throw Error(name + " is " + std::to_string(value) + "; allowed: " + std::to_string(min) + ".." +
+              std::to_string(max));
+}
+
+std::string indexed(const char* name, std::int64_t idx) {
+  return std::string(name) + "[" + std::to_string(idx) + "]";
+}
+
+std::int64_t at(std::span<const std::int64_t> values, std::int64_t idx) {
+  return values[static_cast<std::size_t>(idx)];
+}
+
+// Bytes from the first element to the farthest one along one stride.
+Int128 reach(std::int64_t count, std::int64_t stride) {
+  const Int128 wide = stride;
+  return count < 1 ? 0 : (count - 1) * (wide < 0 ? -wide : wide);
+}
+
+// Addresses are computed in 64 bits: no offset of an element may leave them.
+void require_reach(const char* name, const KvView& kv, const KvStrides& strides,
+                   std::int64_t num_tokens, std::int64_t head_dim) {
+  const Int128 elements = reach(kv.num_pages, kv.page_size > 0 ? strides.page : 0) +
+                          reach(num_tokens, strides.token) + reach(kv.num_kv_heads, strides.head) +
+                          reach(head_dim, strides.dim);
+  const Int128 bytes = elements * size_bytes(kv.dtype);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  if (bytes <= kMost) return;
+  throw Error(std::string(name) + " reach " + to_string(bytes) +
+              " bytes from the first element; allowed: up to " + std::to_string(kMost));
+}
+
+void require_data(const KvView& kv) {
+  for (const auto& [name, data] : {std::pair{"k", kv.k}, std::pair{"v", kv.v}}) {
+    if (data != nullptr) continue;
+    throw Error(std::string(name) + " is null; allowed: null only where no sequence has a key");
+  }
+}
+
+// Returns the tokens that k and v must have.
+std::int64_t check_contiguous(const KvView& kv) {
+  if (kv.starts.size() < kv.lengths.size()) {
+    throw Error("starts has " + std::to_string(kv.starts.size()) + " entries; allowed: at least " +
+                std::to_string(kv.lengths.size()) + ", one for each of lengths");
+  }
+  std::int64_t num_tokens = 0;
+  for (std::int64_t sequence = 0; sequence < kv.num_sequences(); ++sequence) {
+    const std::int64_t start = at(kv.starts, sequence);
+    require_range(indexed("starts", sequence), start, 0, kMostKeys);
+    num_tokens = std::max(num_tokens, start + at(kv.lengths, sequence));
+  }
+  return num_tokens;
+}
+
+void check_table_shape(const KvView& kv) {
+  require_range("page_size", kv.page_size, 1, kMostKeys);
+  require_range("num_pages", kv.num_pages, 0, kMostPages);
+  require_range("table_columns", kv.table_columns, 0, kMostPages);
+  const Int128 entries = static_cast<Int128>(kv.num_sequences()) * kv.table_columns;
+  if (static_cast<Int128>(kv.block_table.size()) >= entries) return;
+  throw Error("block_table has " + std::to_string(kv.block_table.size()) +
+              " entries; allowed: at least " + to_string(entries) +
+              ", num_sequences × table_columns");
+}
+
+// Entries behind a sequence's last page are never read and may hold anything.
+void check_table(const KvView& kv) {
+  check_table_shape(kv);
+  for (std::int64_t sequence = 0; sequence < kv.num_sequences(); ++sequence) {
+    const std::int64_t num_used = ceil_div(at(kv.lengths, sequence), kv.page_size);
+    if (num_used > kv.table_columns) {
+      throw Error("table_columns is " + std::to_string(kv.table_columns) + "; allowed: at least " +
+                  std::to_string(num_used) + ", the pages of " + indexed("lengths", sequence) +
+                  " = " + std::to_string(at(kv.lengths, sequence)));
+    }
+    for (std::int64_t column = 0; column < num_used; ++column) {
+      const std::int64_t idx = sequence * kv.table_columns + column;
+      const std::int64_t page = at(kv.block_table, idx);
+      if (page == KvView::kNullPage || (page >= 0 && page < kv.num_pages)) continue;
+      throw Error(indexed("block_table", idx) + " is " + std::to_string(page) +
+                  "; allowed: -1 (no page) and pages below num_pages, " +
+                  std::to_string(kv.num_pages));
+    }
+  }
+}
+
+void require_equal(const char* name, std::int64_t value, std::int64_t of_k) {
+  if (value == of_k) return;
+  throw Error(std::string(name) + " is " + std::to_string(value) +
+              "; allowed: " + std::to_string(of_k) + ", that of k");
+}
+
+}  // namespace
+
+KvView kv_view(const TensorView& k, const TensorView& v, std::span<const std::int64_t> starts,
+               std::span<const std::int64_t> lengths) {
+  if (v.dtype != k.dtype) {
+    throw Error("v.dtype is " + std::string(to_string(v.dtype)) +
+                "; allowed: " + std::string(to_string(k.dtype)) + ", that of k");
+  }
+  require_equal("v.shape[0]", v.shape[0], k.shape[0]);
+  require_equal("v.shape[1]", v.shape[1], k.shape[1]);
+  KvView kv;
+  kv.k = k.data;
+  kv.v = v.data;
+  kv.dtype = k.dtype;
+  kv.num_kv_heads = k.shape[1];
+  kv.head_dim = k.shape[2];
+  kv.v_head_dim = v.shape[2];
+  kv.k_strides = {0, k.strides[0], k.strides[1], k.strides[2]};
+  kv.v_strides = {0, v.strides[0], v.strides[1], v.strides[2]};
+  kv.lengths = lengths;
+  kv.starts = starts;
+  check(kv);
+  for (std::int64_t sequence = 0; sequence < kv.num_sequences(); ++sequence) {
+    const std::int64_t end = at(starts, sequence) + at(lengths, sequence);
+    if (end <= k.shape[0]) continue;
+    throw Error(indexed("starts", sequence) + " + " + indexed("lengths", sequence) + " is " +
+                std::to_string(end) + "; allowed: up to " + std::to_string(k.shape[0]) +
+                ", the tokens of k");
+  }
+  return kv;
+}
+
+void check(const KvView& kv) {
+  require_range("num_kv_heads", kv.num_kv_heads, 1, kMostHeads);
+  require_range("head_dim", kv.head_dim, 1, kMostDims);
+  require_range("v_head_dim", kv.v_head_dim, 1, kMostDims);
+  bool has_keys = false;
+  for (std::int64_t sequence = 0; sequence < kv.num_sequences(); ++sequence) {
+    require_range(indexed("lengths", sequence), at(kv.lengths, sequence), 0, kMostKeys);
+    has_keys = has_keys || at(kv.lengths, sequence) > 0;
+  }
+  std::int64_t num_tokens = kv.page_size;
+  if (kv.page_size == 0) {
+    num_tokens = check_contiguous(kv);
+  } else {
+    check_table(kv);
+  }
+  if (!has_keys) return;
+  require_data(kv);
+  require_reach("k_strides", kv, kv.k_strides, num_tokens, kv.head_dim);
+  require_reach("v_strides", kv, kv.v_strides, num_tokens, kv.v_head_dim);
+}
+
+}  // namespace lacuna

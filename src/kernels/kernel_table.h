@@ -1,0 +1,158 @@
+#pragma once
+
+#include <cstdint>
+
+namespace lacuna {
+
+// What src/attention calls: one table for each instruction set, from the one source
+// tile_kernel.cc. Plain data and pointers; nothing here allocates, throws or starts a thread.
+//
+// Keys come in panels of kPanelKeys. A block is what one running maximum is taken over: the panels
+// of kBlockPanels·kPanelKeys keys at absolute multiples. All packed numbers are 32-bit lanes: an
+// f32, or a pair of bfloat16 with the even one in the low half.
+//   K panel  [k_steps][16 keys]         step: one dim, or a pair of dims
+//   V panel  [⌈v_head_dim/16⌉][16 or 8][16 dims]   a key, or a pair of keys
+//   Q row    [k_steps]
+inline constexpr int kPanelKeys = 16;
+inline constexpr int kBlockPanels = 16;
+inline constexpr int kBlockKeys = kPanelKeys * kBlockPanels;
+inline constexpr int kDimBlock = 16;   // V's dims are padded to it
+inline constexpr int kGroupRows = 16;  // rows whose scores are in the scratch at a time
+inline constexpr std::int64_t kScratchLanes = std::int64_t{kGroupRows} * kBlockKeys;
+
+enum class ElementType : int { kF32, kBf16, kF16 };  // in the order of DType
+
+// Vectors of one dim stride, as the caller's tensors hold them; nullptr: zeros, nothing is read.
+struct PanelSource {
+  const void* vectors[kPanelKeys];
+  ElementType type;
+  std::int64_t dim_stride;  // elements
+  std::int64_t dim;         // how many
+};
+
+// What becomes of a dot product before the mask: scale → softcap → bias. Where it is the scale
+// alone, and positive, scores stay dot products and the scale is part of their unit.
+struct ScoreRule {
+  float sm_scale;
+  float softcap;        // 0: off
+  const float* slopes;  // [num_heads] of the rows' heads; nullptr: off
+  bool plain() const { return softcap == 0 && slopes == nullptr && sm_scale > 0; }
+  float unit_e() const { return plain() ? sm_scale : 1.0F; }  // one score in units of log e
+  float unit() const { return unit_e() * 1.44269504F; }       // in units of log₂
+};
+
+// Counted where a tile executes.
+struct KernelCounts {
+  std::int64_t tiles = 0;           // panels visited
+  std::int64_t executed_pairs = 0;  // rows × keys of them
+  std::int64_t needed_pairs = 0;    // those the masks let through
+};
+
+// Rows token-major: row r is token r / num_heads, head r % num_heads.
+struct RowBlock {
+  const void* q;  // [num_tokens · num_heads][k_steps] packed
+  std::int64_t num_tokens;
+  std::int64_t num_heads;
+  const std::int64_t* positions;  // [num_tokens]; used by a bias only
+};
+
+// Up to kBlockPanels panels of one block, ascending.
+struct PanelBlock {
+  int num_panels = 0;
+  const void* k[kBlockPanels];
+  const void* v[kBlockPanels];
+  const std::uint16_t* masks[kBlockPanels];     // [num_tokens] bits of keys; nullptr: all of them
+  std::uint16_t non_finite[kBlockPanels];       // keys whose V is not finite
+  const std::int64_t* positions[kBlockPanels];  // [kPanelKeys]; used by a bias only
+};
+
+// All panels of a KV head, every one of a block visited.
+struct DensePanels {
+  const PanelBlock* blocks;  // [num_blocks]
+  std::int64_t num_blocks;
+  const void* const* v;               // [panels]
+  const std::uint16_t* const* masks;  // [panels]
+  float* scores;                      // [rows][num_blocks · kBlockKeys]
+};
+
+// Attention states of rows: o = Σ P·v, l = Σ P in 16 partial sums, by key mod 16, with
+// P = 2^((s − m)·unit) and m the largest score s so far.
+struct StateBlock {
+  float* m;    // [rows]
+  float* l;    // [rows][16]
+  float* o;    // [rows][o_stride]
+  bool empty;  // nothing is read from it yet
+};
+
+struct BlockShape {
+  std::int64_t k_steps;     // 32-bit lanes of a packed row
+  std::int64_t dim_blocks;  // ⌈v_head_dim/16⌉; o_stride is 16 times that
+};
+
+struct TileKernel {
+  const char* isa;
+  bool bf16_products;  // packed lanes are pairs of bfloat16; inputs must be bfloat16
+
+  void (*pack_q)(void* row, const void* vector, ElementType, std::int64_t dim_stride,
+                 std::int64_t dim) noexcept;
+  void (*pack_k)(void* panel, const PanelSource&) noexcept;
+  // Returns the keys that hold a number which is not finite.
+  std::uint16_t (*pack_v)(void* panel, const PanelSource&) noexcept;
+
+  // vector[d] = o[d]·factor, rounded to the type; factor 0 writes zeros and reads nothing.
+  void (*write_row)(void* vector, ElementType, std::int64_t dim_stride, std::int64_t dim,
+                    const float* o, float factor) noexcept;
+
+  // Scores, softmax and values of the rows over one block; the state takes it in.
+  void (*attend)(const StateBlock&, const RowBlock&, const PanelBlock&, const BlockShape&,
+                 const ScoreRule&, float* scratch, KernelCounts*) noexcept;
+  // The same the usual way: all scores first. REQUIRES: an empty state, finite V.
+  void (*attend_dense)(const StateBlock&, const RowBlock&, const DensePanels&, const BlockShape&,
+                       const ScoreRule&) noexcept;
+  // mass[head][num_panels][16] += Σ over tokens of 2^(s·unit − lse2[row]).
+  void (*mass)(float* mass, const float* lse2, const RowBlock&, const PanelBlock&,
+               const BlockShape&, const ScoreRule&, float* scratch, KernelCounts*) noexcept;
+  // into ⊕= from: equal bits whatever is empty.
+  void (*merge)(const StateBlock& into, const StateBlock& from, std::int64_t rows,
+                std::int64_t o_stride, float unit) noexcept;
+
+  std::int64_t k_steps(std::int64_t head_dim) const {
+    return bf16_products ? (head_dim + 1) / 2 : head_dim;
+  }
+  std::int64_t k_panel_lanes(std::int64_t head_dim) const { return k_steps(head_dim) * kPanelKeys; }
+  std::int64_t v_panel_lanes(std::int64_t v_head_dim) const {
+    const std::int64_t padded = (v_head_dim + kDimBlock - 1) / kDimBlock * kDimBlock;
+    return padded * kPanelKeys / (bf16_products ? 2 : 1);
+  }
+};
+
+// The tables of one instruction set; bf16 is nullptr where it has no product of its own.
+struct KernelTable {
+  const char* isa;
+  const TileKernel* f32;
+  const TileKernel* bf16;
+};
+
+extern const KernelTable kKernelTablePortable;
+// x86-64 only:
+extern const KernelTable kKernelTableAvx2;
+extern const KernelTable kKernelTableAvx512;
+extern const KernelTable kKernelTableAvx512Vnni;
+extern const KernelTable kKernelTableAvx512Bf16;
+
+// The counting build, for tests: what its kernels did since the last call. Not thread-safe.
+struct KernelWork {
+  std::int64_t multiply_adds = 0;
+  std::int64_t exponentials = 0;
+  std::int64_t loaded_lanes = 0;  // of packed K and V: different ones between two packings
+};
+extern const KernelTable kKernelTableCounting;
+KernelWork take_counted_work();
+
+// Adds a table at the end of the list, to be asked for by name. For tests, before any thread.
+void add_kernel_table(const KernelTable& table);
+
+// The kernel that serves these inputs; `isa` "" is kernel_isa(q, kv). Throws as kernel_isa().
+const TileKernel& tile_kernel(const char* isa, ElementType q, ElementType kv);
+
+}  // namespace lacuna

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/kernel_table.h"
+#include "machine/simd.h"
+
+// The two products of a tile, and the register block that both tiles are made of. For kernel files.
+namespace lacuna {
+namespace {
+
+// Packed memory is read as bits, whatever it holds.
+typedef std::uint32_t Lane32 __attribute__((may_alias));
+inline const Lane32* lanes_of(const float* p) { return reinterpret_cast<const Lane32*>(p); }
+
+constexpr int kVecs = kPanelKeys / kLanes;  // vectors of a panel's 16 keys, or of 16 dims
+
+// Register block: kRegisterRows × kRegisterPanels·kVecs accumulators. Two multiply-adds a cycle
+// times 4 cycles latency (or one times 6 for pairs of bfloat16) need 8 chains; a step loads
+// kRegisterPanels·kVecs vectors and kRegisterRows broadcasts for their product of multiply-adds.
+//   32 registers of 16 lanes: 8 × 2 = 16 accumulators, 10 loads a step (5 cycles of loads for 8..16
+//   cycles of products); 16 registers of 8 lanes: 6 × 2 = 12; of 4 lanes: 2 × 4 = 8.
+#if defined(LACUNA_SIMD_COUNTING)
+constexpr int kRegisterRows = 1;
+constexpr int kRegisterPanels = 1;
+#elif defined(__AVX512F__)
+constexpr int kRegisterRows = 8;
+constexpr int kRegisterPanels = 2;
+#elif defined(__AVX2__)
+constexpr int kRegisterRows = 6;
+constexpr int kRegisterPanels = 1;
+#else
+constexpr int kRegisterRows = 2;
+constexpr int kRegisterPanels = 1;
+#endif
+
+// One lane is an f32: a step is one multiply-add.
+struct F32Product {
+  static constexpr bool kIsBf16 = false;
+  static constexpr int kPanelSteps = kPanelKeys;
+  static F32 step(F32 acc, std::uint32_t a, I32 b) {
+    return multiply_add(as_f32(broadcast_bits(a)), as_f32(b), acc);
+  }
+  static void store_weights(float* row, std::int64_t vec, F32 weights) {
+    store(row + vec * kLanes, weights);
+  }
+  // Of one dim block of a V panel.
+  static void copy_kept_keys(Lane32* to, const Lane32* from, unsigned kept) {
+    for (int key = 0; key < kPanelKeys; ++key) {
+      for (int d = 0; d < kDimBlock; ++d) {
+        to[key * kDimBlock + d] = (kept >> key & 1U) != 0 ? from[key * kDimBlock + d] : 0;
+      }
+    }
+  }
+};
+
+// One lane is a pair of bfloat16: a step is two multiply-adds.
+struct Bf16Product {
+  static constexpr bool kIsBf16 = true;
+  static constexpr int kPanelSteps = kPanelKeys / 2;
+  static F32 step(F32 acc, std::uint32_t a, I32 b) { return dot_bf16(acc, broadcast_bits(a), b); }
+  static void store_weights(float* row, std::int64_t vec, F32 weights) {
+    store_bf16(reinterpret_cast<std::uint16_t*>(row) + vec * kLanes, weights);
+  }
+  static void copy_kept_keys(Lane32* to, const Lane32* from, unsigned kept) {
+    for (int pair = 0; pair < kPanelSteps; ++pair) {
+      const std::uint32_t low = (kept >> (2 * pair) & 1U) != 0 ? 0xffffU : 0U;
+      const std::uint32_t high = (kept >> (2 * pair + 1) & 1U) != 0 ? 0xffff0000U : 0U;
+      for (int d = 0; d < kDimBlock; ++d) {
+        to[pair * kDimBlock + d] = from[pair * kDimBlock + d] & (low | high);
+      }
+    }
+  }
+};
+
+// acc[r][c] += Σ_step a[r·a_stride + step] ∘ b[c][step·16 …]: a row's sum runs over the steps in
+// order, whatever the other rows and columns are, so it has the same bits in every block.
+template <typename Product, int kRows, int kCols, int kPanels>
+inline void rank_update(F32 (&acc)[kRows][kCols], const Lane32* a, std::int64_t a_stride,
+                        const Lane32* const (&b)[kPanels], std::int64_t num_steps) {
+  static_assert(kCols == kPanels * kVecs);
+  for (std::int64_t step = 0; step < num_steps; ++step) {
+    I32 columns[kCols];
+#pragma GCC unroll 32
+    for (int c = 0; c < kCols; ++c) {
+      columns[c] = load_shared(b[c / kVecs] + step * kPanelKeys + c % kVecs * kLanes);
+    }
+#pragma GCC unroll 32
+    for (int r = 0; r < kRows; ++r) {
+      const std::uint32_t weight = a[r * a_stride + step];
+#pragma GCC unroll 32
+      for (int c = 0; c < kCols; ++c) acc[r][c] = Product::step(acc[r][c], weight, columns[c]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lacuna

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "kernels/kernel_table.h"
+#include "kernels/product.h"
+#include "machine/simd.h"
+
+// From scores to weights, and what becomes of a state. For kernel files.
+namespace lacuna {
+namespace {
+
+constexpr float kLog2E = 1.44269504F;
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// c·tanh(s/c) = c·sign(s)·(1 − e)/(1 + e), e = 2^(−2·log₂e·|s|/c)
+inline F32 capped(F32 s, float cap) {
+  const I32 sign = and_bits(as_i32(s), broadcast_bits(0x80000000U));
+  const F32 size = as_f32(and_bits(as_i32(s), broadcast_bits(0x7fffffffU)));
+  const F32 e = exp2_nonpositive(size * broadcast(-2 * kLog2E / cap));
+  const F32 one = broadcast(1.0F);
+  const F32 y = broadcast(cap) * ((one - e) / (one + e));
+  return as_f32(or_bits(as_i32(y), sign));
+}
+
+// −slope·|q − k| of a panel's keys; distances are exact up to 2^24.
+inline void fill_bias(float (&bias)[kPanelKeys], float slope, std::int64_t position,
+                      const std::int64_t* keys) {
+  for (int idx = 0; idx < kPanelKeys; ++idx) {
+    const std::int64_t distance =
+        position > keys[idx] ? position - keys[idx] : keys[idx] - position;
+    bias[idx] = -slope * static_cast<float>(distance);
+  }
+}
+
+inline void apply_rule(float* scores, std::int64_t row, const RowBlock& rows,
+                       const PanelBlock& block, const ScoreRule& rule) {
+  const F32 scale = broadcast(rule.sm_scale);
+  for (int slot = 0; slot < block.num_panels; ++slot) {
+    float bias[kPanelKeys] = {};
+    if (rule.slopes != nullptr) {
+      fill_bias(bias, rule.slopes[row % rows.num_heads], rows.positions[row / rows.num_heads],
+                block.positions[slot]);
+    }
+    for (int vec = 0; vec < kVecs; ++vec) {
+      float* const at = scores + slot * kPanelKeys + vec * kLanes;
+      F32 s = load(at) * scale;
+      if (rule.softcap > 0) s = capped(s, rule.softcap);
+      if (rule.slopes != nullptr) s = s + load(bias + vec * kLanes);
+      store(at, s);
+    }
+  }
+}
+
+// The row's bits of one vector of a masked panel.
+inline std::uint32_t mask_bits(const std::uint16_t* mask, std::int64_t token, int vec) {
+  return std::uint32_t{mask[token]} >> (vec * kLanes);
+}
+
+// Scores as they enter the softmax: scale, softcap and bias where they are not plain, then the
+// mask.
+inline void score_row(float* scores, std::int64_t row, const RowBlock& rows,
+                      const PanelBlock& block, const ScoreRule& rule) {
+  if (!rule.plain()) apply_rule(scores, row, rows, block, rule);
+  for (int slot = 0; slot < block.num_panels; ++slot) {
+    if (block.masks[slot] == nullptr) continue;
+    for (int vec = 0; vec < kVecs; ++vec) {
+      float* const at = scores + slot * kPanelKeys + vec * kLanes;
+      const std::uint32_t bits = mask_bits(block.masks[slot], row / rows.num_heads, vec);
+      store(at, select(bits, load(at), broadcast(kMinusInfinity)));
+    }
+  }
+}
+
+inline float exp2_one(float x) { return lane(exp2_nonpositive(broadcast(x)), 0); }
+
+// Replaces the scores by packed weights, takes the row's m and l on, and returns what o is to be
+// multiplied by. `unit` > 0 turns differences of scores into log₂. The largest score has a weight
+// of exactly 1, a masked one exactly 0, others at least 2^-126. masks: [num_panels].
+template <typename Product>
+float softmax_row(const StateBlock& state, std::int64_t row, std::int64_t token, float* scores,
+                  const std::uint16_t* const* masks, std::int64_t num_panels, float unit) {
+  const std::int64_t num_vecs = num_panels * kVecs;
+  F32 highest = broadcast(kMinusInfinity);
+  for (std::int64_t vec = 0; vec < num_vecs; ++vec) {
+    highest = max_of(highest, load(scores + vec * kLanes));
+  }
+  const float block_max = reduce_max(highest);
+  const float old_max = state.empty ? kMinusInfinity : state.m[row];
+  const float new_max = old_max > block_max ? old_max : block_max;
+  const float base = new_max == kMinusInfinity ? 0.0F : new_max;  // no −∞ − −∞
+
+  F32 sums[kVecs] = {};
+  for (std::int64_t slot = 0; slot < num_panels; ++slot) {
+    for (int vec = 0; vec < kVecs; ++vec) {
+      const F32 s = load(scores + slot * kPanelKeys + vec * kLanes);
+      F32 weights = exp2_floored((s - broadcast(base)) * broadcast(unit));
+      count_exponential();
+      if (masks[slot] != nullptr) {
+        weights = select(mask_bits(masks[slot], token, vec), weights, F32{});
+      }
+      sums[vec] = sums[vec] + weights;
+      Product::store_weights(scores, slot * kVecs + vec, weights);
+    }
+  }
+  const float factor = old_max == new_max ? 1.0F : exp2_one((old_max - base) * unit);
+  for (int vec = 0; vec < kVecs; ++vec) {
+    float* const l = state.l + row * kPanelKeys + vec * kLanes;
+    store(l, state.empty ? sums[vec] : fused(load(l), broadcast(factor), sums[vec]));
+  }
+  state.m[row] = new_max;
+  return factor;
+}
+
+// Adds the row's share of each key that it reads.
+inline void add_mass_row(float* mass, const float* scores, std::int64_t token,
+                         const PanelBlock& block, float unit, float lse2) {
+  for (int vec = 0; vec < block.num_panels * kVecs; ++vec) {
+    const F32 s = load(scores + vec * kLanes);
+    F32 weights = exp2_nonpositive(fused(s, broadcast(unit), broadcast(-lse2)));
+    count_exponential();
+    const std::uint16_t* const mask = block.masks[vec / kVecs];
+    if (mask != nullptr) {
+      weights = select(mask_bits(mask, token, vec % kVecs), weights, F32{});
+    }
+    store(mass + vec * kLanes, load(mass + vec * kLanes) + weights);
+  }
+}
+
+// into ⊕= from. Where one side is empty, its factor is 0 or the other's is exactly 1, and finite
+// numbers stay as they are.
+inline void merge_states(const StateBlock& into, const StateBlock& from, std::int64_t num_rows,
+                         std::int64_t o_stride, float unit) noexcept {
+  for (std::int64_t row = 0; row < num_rows; ++row) {
+    const float a = into.m[row];
+    const float b = from.m[row];
+    const float top = a > b ? a : b;
+    const float base = top == kMinusInfinity ? 0.0F : top;
+    const F32 keep = broadcast(exp2_one((a - base) * unit));
+    const F32 add = broadcast(exp2_one((b - base) * unit));
+    const auto merge_lanes = [&](float* x, const float* y, std::int64_t num_lanes) {
+      for (std::int64_t idx = 0; idx < num_lanes; idx += kLanes) {
+        store(x + idx, fused(load(x + idx), keep, load(y + idx) * add));
+      }
+    };
+    merge_lanes(into.l + row * kPanelKeys, from.l + row * kPanelKeys, kPanelKeys);
+    merge_lanes(into.o + row * o_stride, from.o + row * o_stride, o_stride);
+    into.m[row] = top;
+  }
+}
+
+}  // namespace
+}  // namespace lacuna

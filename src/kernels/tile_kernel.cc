@@ -1,0 +1,301 @@
+// Attention of a few rows over one block of keys. For rows r, keys j of the block and dims d:
+//
+//   S[r][j] = Σ_d q[r][d]·k[j][d]                 score tile
+//   t[r][j] = S, or after scale, softcap and bias; −∞ where the mask says no
+//   m' = max(m, max_j t[r][j])                    softmax state (docs/math.md, merge of states)
+//   P[r][j] = 2^((t[r][j] − m')·unit)             unit: scale·log₂e, or log₂e
+//   l' = l·2^((m − m')·unit) + Σ_j P[r][j]
+//   o'[r][d] = o[r][d]·2^((m − m')·unit) + Σ_j P[r][j]·v[j][d]   value tile
+//
+// Cost: rows × keys × (head_dim + v_head_dim) multiply-adds, dims as packed, and one 2^x a pair.
+//
+// Compiled once for each instruction set. Set by the build:
+// LACUNA_KERNEL_TABLE  name of the KernelTable defined here
+// LACUNA_KERNEL_ISA    its text
+// LACUNA_KERNEL_BF16   defined where the set has a product of bfloat16 pairs
+#include <limits>
+#include <utility>
+
+#include "kernels/kernel_table.h"
+#include "kernels/pack_panel.h"
+#include "kernels/product.h"
+#include "kernels/softmax_rows.h"
+#include "kernels/write_row.h"
+#include "machine/simd.h"
+
+namespace lacuna {
+namespace {
+
+// ---- Score tile ---------------------------------------------------------------------------------
+
+template <typename Product, int kRows, int kPanels>
+void score_panels(float* scores, std::int64_t row_stride, const Lane32* q, const void* const* k,
+                  std::int64_t k_steps) {
+  F32 acc[kRows][kPanels * kVecs] = {};
+  const Lane32* panels[kPanels];
+  for (int p = 0; p < kPanels; ++p) panels[p] = static_cast<const Lane32*>(k[p]);
+  rank_update<Product>(acc, q, k_steps, panels, k_steps);
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kPanels * kVecs; ++c) {
+      store(scores + r * row_stride + c * kLanes, acc[r][c]);
+    }
+  }
+}
+
+template <typename Product, int kRows>
+void score_rows(float* scores, std::int64_t row_stride, const Lane32* q, const PanelBlock& block,
+                std::int64_t k_steps) {
+  int slot = 0;
+  for (; slot + kRegisterPanels <= block.num_panels; slot += kRegisterPanels) {
+    score_panels<Product, kRows, kRegisterPanels>(scores + slot * kPanelKeys, row_stride, q,
+                                                  block.k + slot, k_steps);
+  }
+  for (; slot < block.num_panels; ++slot) {
+    score_panels<Product, kRows, 1>(scores + slot * kPanelKeys, row_stride, q, block.k + slot,
+                                    k_steps);
+  }
+}
+
+// ---- Value tile ---------------------------------------------------------------------------------
+
+// Weights of some rows and the V panels that they belong to.
+struct Weights {
+  const Lane32* lanes;  // [rows, row_stride] packed
+  std::int64_t row_stride;
+  const void* const* panels;  // [num_panels]
+  std::int64_t num_panels;
+};
+
+template <typename Product, int kRows, int kBlocks>
+void value_blocks(float* o, std::int64_t o_stride, const Weights& weights, std::int64_t first_block,
+                  const float* factors) {
+  constexpr std::int64_t kBlockLanes = std::int64_t{Product::kPanelSteps} * kDimBlock;
+  F32 acc[kRows][kBlocks * kVecs];
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kBlocks * kVecs; ++c) {
+      acc[r][c] =
+          factors == nullptr ? F32{} : load(o + r * o_stride + c * kLanes) * broadcast(factors[r]);
+    }
+  }
+  for (std::int64_t slot = 0; slot < weights.num_panels; ++slot) {
+    const Lane32* blocks[kBlocks];
+    for (int b = 0; b < kBlocks; ++b) {
+      blocks[b] =
+          static_cast<const Lane32*>(weights.panels[slot]) + (first_block + b) * kBlockLanes;
+    }
+    rank_update<Product>(acc, weights.lanes + slot * Product::kPanelSteps, weights.row_stride,
+                         blocks, Product::kPanelSteps);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kBlocks * kVecs; ++c) store(o + r * o_stride + c * kLanes, acc[r][c]);
+  }
+}
+
+template <typename Product, int kRows>
+void value_rows(float* o, std::int64_t dim_blocks, const Weights& weights, const float* factors) {
+  const std::int64_t o_stride = dim_blocks * kDimBlock;
+  std::int64_t block = 0;
+  for (; block + kRegisterPanels <= dim_blocks; block += kRegisterPanels) {
+    value_blocks<Product, kRows, kRegisterPanels>(o + block * kDimBlock, o_stride, weights, block,
+                                                  factors);
+  }
+  for (; block < dim_blocks; ++block) {
+    value_blocks<Product, kRows, 1>(o + block * kDimBlock, o_stride, weights, block, factors);
+  }
+}
+
+// ---- Rows of a group ----------------------------------------------------------------------------
+
+// Calls work.template operator()<n>(row) for pieces of n <= kRegisterRows rows of first..end-1.
+template <int kRows = kRegisterRows, typename Work>
+void for_row_pieces(std::int64_t first, std::int64_t end, const Work& work) {
+  for (; first + kRows <= end; first += kRows) work.template operator()<kRows>(first);
+  if constexpr (kRows > 1) {
+    if (first < end) for_row_pieces<kRows - 1>(first, end, work);
+  }
+}
+
+struct Group {
+  std::int64_t first;  // row
+  std::int64_t end;
+  std::int64_t size() const { return end - first; }
+};
+
+template <typename Product>
+void score_group(float* scratch, const Group& group, const RowBlock& rows, const PanelBlock& block,
+                 const BlockShape& shape) {
+  const auto* q = static_cast<const Lane32*>(rows.q);
+  for_row_pieces(group.first, group.end, [&]<int kRows>(std::int64_t row) {
+    score_rows<Product, kRows>(scratch + (row - group.first) * kBlockKeys, kBlockKeys,
+                               q + row * shape.k_steps, block, shape.k_steps);
+  });
+}
+
+bool any_masked_non_finite(const PanelBlock& block) {
+  for (int slot = 0; slot < block.num_panels; ++slot) {
+    if (block.masks[slot] != nullptr && block.non_finite[slot] != 0) return true;
+  }
+  return false;
+}
+
+template <typename Product>
+void value_group(const StateBlock& state, const Group& group, const float* scratch,
+                 const PanelBlock& block, const BlockShape& shape, const float* factors) {
+  for_row_pieces(group.first, group.end, [&]<int kRows>(std::int64_t row) {
+    const std::int64_t idx = row - group.first;
+    const Weights weights = {lanes_of(scratch + idx * kBlockKeys), kBlockKeys, block.v,
+                             block.num_panels};
+    value_rows<Product, kRows>(state.o + row * shape.dim_blocks * kDimBlock, shape.dim_blocks,
+                               weights, factors == nullptr ? nullptr : factors + idx);
+  });
+}
+
+// The exact slow path: 0·∞ is not 0, so a row must not meet the value of a key that it may not
+// read. Each row goes alone over one dim block at a time, such values replaced by zeros. The order
+// of its sums is that of the fast path.
+template <typename Product>
+void value_group_exactly(const StateBlock& state, const Group& group, const float* scratch,
+                         const PanelBlock& block, const RowBlock& rows, const BlockShape& shape,
+                         const float* factors) {
+  constexpr std::int64_t kBlockLanes = std::int64_t{Product::kPanelSteps} * kDimBlock;
+  Lane32 cleaned[kBlockPanels][kBlockLanes];
+  const void* panels[kBlockPanels];
+  for (std::int64_t row = group.first; row < group.end; ++row) {
+    const std::int64_t idx = row - group.first;
+    float* const o = state.o + row * shape.dim_blocks * kDimBlock;
+    for (std::int64_t dims = 0; dims < shape.dim_blocks; ++dims) {
+      for (int slot = 0; slot < block.num_panels; ++slot) {
+        const Lane32* const values = static_cast<const Lane32*>(block.v[slot]) + dims * kBlockLanes;
+        panels[slot] = values;
+        if (block.masks[slot] == nullptr || block.non_finite[slot] == 0) continue;
+        Product::copy_kept_keys(cleaned[slot], values, block.masks[slot][row / rows.num_heads]);
+        panels[slot] = cleaned[slot];
+      }
+      const Weights weights = {lanes_of(scratch + idx * kBlockKeys), kBlockKeys, panels,
+                               block.num_panels};
+      value_blocks<Product, 1, 1>(o + dims * kDimBlock, 0, weights, 0,
+                                  factors == nullptr ? nullptr : factors + idx);
+    }
+  }
+}
+
+void count(KernelCounts& counts, const RowBlock& rows, const PanelBlock& block) {
+  counts.tiles += block.num_panels;
+  counts.executed_pairs += rows.num_tokens * rows.num_heads * block.num_panels * kPanelKeys;
+  for (int slot = 0; slot < block.num_panels; ++slot) {
+    std::int64_t keys = rows.num_tokens * kPanelKeys;
+    if (block.masks[slot] != nullptr) {
+      keys = 0;
+      for (std::int64_t t = 0; t < rows.num_tokens; ++t) {
+        keys += __builtin_popcount(block.masks[slot][t]);
+      }
+    }
+    counts.needed_pairs += keys * rows.num_heads;
+  }
+}
+
+template <typename Product>
+void attend(const StateBlock& state, const RowBlock& rows, const PanelBlock& block,
+            const BlockShape& shape, const ScoreRule& rule, float* scratch,
+            KernelCounts* counts) noexcept {
+  count(*counts, rows, block);
+  const std::int64_t num_rows = rows.num_tokens * rows.num_heads;
+  const bool exact = any_masked_non_finite(block);
+  for (std::int64_t first = 0; first < num_rows; first += kGroupRows) {
+    const Group group = {first, first + kGroupRows < num_rows ? first + kGroupRows : num_rows};
+    score_group<Product>(scratch, group, rows, block, shape);
+    float factors[kGroupRows];
+    for (std::int64_t row = group.first; row < group.end; ++row) {
+      const std::int64_t idx = row - group.first;
+      float* const scores = scratch + idx * kBlockKeys;
+      score_row(scores, row, rows, block, rule);
+      factors[idx] = softmax_row<Product>(state, row, row / rows.num_heads, scores, block.masks,
+                                          block.num_panels, rule.unit());
+    }
+    const float* const kept = state.empty ? nullptr : factors;
+    if (exact) {
+      value_group_exactly<Product>(state, group, scratch, block, rows, shape, kept);
+    } else {
+      value_group<Product>(state, group, scratch, block, shape, kept);
+    }
+  }
+}
+
+template <typename Product>
+void mass(float* sums, const float* lse2, const RowBlock& rows, const PanelBlock& block,
+          const BlockShape& shape, const ScoreRule& rule, float* scratch,
+          KernelCounts* counts) noexcept {
+  count(*counts, rows, block);
+  const std::int64_t num_rows = rows.num_tokens * rows.num_heads;
+  for (std::int64_t first = 0; first < num_rows; first += kGroupRows) {
+    const Group group = {first, first + kGroupRows < num_rows ? first + kGroupRows : num_rows};
+    score_group<Product>(scratch, group, rows, block, shape);
+    for (std::int64_t row = group.first; row < group.end; ++row) {
+      float* const scores = scratch + (row - group.first) * kBlockKeys;
+      score_row(scores, row, rows, block, rule);
+      float* const of_head = sums + row % rows.num_heads * block.num_panels * kPanelKeys;
+      add_mass_row(of_head, scores, row / rows.num_heads, block, rule.unit(), lse2[row]);
+    }
+  }
+}
+
+// The usual way: all scores of the rows, masked, then one softmax, then the product with V.
+template <typename Product>
+void attend_dense(const StateBlock& state, const RowBlock& rows, const DensePanels& dense,
+                  const BlockShape& shape, const ScoreRule& rule) noexcept {
+  const std::int64_t num_rows = rows.num_tokens * rows.num_heads;
+  const std::int64_t row_stride = dense.num_blocks * kBlockKeys;
+  const auto* q = static_cast<const Lane32*>(rows.q);
+  std::int64_t num_panels = 0;
+  for (std::int64_t idx = 0; idx < dense.num_blocks; ++idx) {
+    const PanelBlock& block = dense.blocks[idx];
+    float* const scores = dense.scores + idx * kBlockKeys;
+    for_row_pieces(0, num_rows, [&]<int kRows>(std::int64_t row) {
+      score_rows<Product, kRows>(scores + row * row_stride, row_stride, q + row * shape.k_steps,
+                                 block, shape.k_steps);
+    });
+    for (std::int64_t row = 0; row < num_rows; ++row) {
+      score_row(scores + row * row_stride, row, rows, block, rule);
+    }
+    num_panels += block.num_panels;
+  }
+  for (std::int64_t row = 0; row < num_rows; ++row) {
+    softmax_row<Product>(state, row, row / rows.num_heads, dense.scores + row * row_stride,
+                         dense.masks, num_panels, rule.unit());
+  }
+  for_row_pieces(0, num_rows, [&]<int kRows>(std::int64_t row) {
+    const Weights weights = {lanes_of(dense.scores + row * row_stride), row_stride, dense.v,
+                             num_panels};
+    value_rows<Product, kRows>(state.o + row * shape.dim_blocks * kDimBlock, shape.dim_blocks,
+                               weights, nullptr);
+  });
+}
+
+template <typename Product>
+constexpr TileKernel make_kernel() {
+  return {LACUNA_KERNEL_ISA, Product::kIsBf16, pack_q<Product>, pack_k<Product>,
+          pack_v<Product>,   write_row,        attend<Product>, attend_dense<Product>,
+          mass<Product>,     merge_states};
+}
+
+constexpr TileKernel kF32Kernel = make_kernel<F32Product>();
+#if defined(LACUNA_KERNEL_BF16)
+constexpr TileKernel kBf16Kernel = make_kernel<Bf16Product>();
+constexpr const TileKernel* kBf16 = &kBf16Kernel;
+#else
+constexpr const TileKernel* kBf16 = nullptr;
+#endif
+
+}  // namespace
+
+#if defined(LACUNA_SIMD_COUNTING)
+KernelWork take_counted_work() {
+  end_shared_loads();
+  const SimdCounts counts = std::exchange(simd_counts, SimdCounts{});
+  return {counts.multiply_adds, counts.exponentials, counts.shared_loads};
+}
+#endif
+
+constinit const KernelTable LACUNA_KERNEL_TABLE = {LACUNA_KERNEL_ISA, &kF32Kernel, kBf16};
+
+}  // namespace lacuna

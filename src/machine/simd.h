@@ -1,0 +1,348 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <utility>  // integer_sequence: types only
+
+#if defined(LACUNA_SIMD_COUNTING)
+#include <unordered_set>
+#elif defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+// Vectors of a kernel file: the widest registers of the instruction set that the file is compiled
+// for, on compiler vector extensions, so that one source serves all of them. Include it only from
+// files that are compiled once per instruction set: everything here has internal linkage.
+//
+// LACUNA_SIMD_COUNTING replaces the vector of floats by a single one that counts what is done with
+// it: the counting build of the same source.
+namespace lacuna {
+namespace {
+
+#if defined(LACUNA_SIMD_COUNTING)
+constexpr int kLanes = 1;
+#elif defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+#if defined(LACUNA_SIMD_COUNTING)
+
+struct SimdCounts {
+  std::int64_t multiply_adds = 0;
+  std::int64_t exponentials = 0;
+  std::int64_t shared_loads = 0;  // different lanes between two packings
+};
+SimdCounts simd_counts;                      // one thread counts
+std::unordered_set<const void*> shared_now;  // since the last packing
+
+inline void end_shared_loads() {
+  simd_counts.shared_loads += static_cast<std::int64_t>(shared_now.size());
+  shared_now.clear();
+}
+
+struct F32 {
+  float value = 0;
+  friend F32 operator+(F32 a, F32 b) { return {a.value + b.value}; }
+  friend F32 operator-(F32 a, F32 b) { return {a.value - b.value}; }
+  friend F32 operator*(F32 a, F32 b) { return {a.value * b.value}; }
+  friend F32 operator/(F32 a, F32 b) { return {a.value / b.value}; }
+};
+struct I32 {
+  std::int32_t value = 0;
+};
+
+inline F32 broadcast(float x) { return {x}; }
+inline I32 broadcast_bits(std::uint32_t x) { return {static_cast<std::int32_t>(x)}; }
+inline F32 load(const void* p) {
+  F32 x;
+  std::memcpy(&x, p, sizeof(x));
+  return x;
+}
+inline I32 load_bits(const void* p) {
+  I32 x;
+  std::memcpy(&x, p, sizeof(x));
+  return x;
+}
+// A load of packed K or V, which all rows of a tile share.
+inline I32 load_shared(const void* p) {
+  shared_now.insert(p);
+  return load_bits(p);
+}
+inline void store(void* p, F32 x) { std::memcpy(p, &x, sizeof(x)); }
+inline void store_bits(void* p, I32 x) { std::memcpy(p, &x, sizeof(x)); }
+// kLanes 16-bit numbers, each in the low half of its lane.
+inline I32 load_u16(const std::uint16_t* p) { return {*p}; }
+inline F32 to_f32(I32 x) { return {static_cast<float>(x.value)}; }
+inline void transpose(I32 (&)[kLanes]) {}
+// a where mask is not 0, else b.
+inline F32 select_if(I32 mask, F32 a, F32 b) { return mask.value != 0 ? a : b; }
+inline float lane(F32 x, int) { return x.value; }
+
+inline F32 as_f32(I32 x) {
+  F32 y;
+  std::memcpy(&y.value, &x.value, 4);
+  return y;
+}
+inline I32 as_i32(F32 x) {
+  I32 y;
+  std::memcpy(&y.value, &x.value, 4);
+  return y;
+}
+inline I32 shift_left(I32 x, int n) {
+  return {static_cast<std::int32_t>(static_cast<std::uint32_t>(x.value) << n)};
+}
+inline I32 shift_right(I32 x, int n) {
+  return {static_cast<std::int32_t>(static_cast<std::uint32_t>(x.value) >> n)};
+}
+inline I32 and_bits(I32 a, I32 b) { return {a.value & b.value}; }
+inline I32 or_bits(I32 a, I32 b) { return {a.value | b.value}; }
+inline I32 add_bits(I32 a, I32 b) {
+  return {static_cast<std::int32_t>(static_cast<std::uint32_t>(a.value) +
+                                    static_cast<std::uint32_t>(b.value))};
+}
+
+// a·b + c
+inline F32 multiply_add(F32 a, F32 b, F32 c) {
+  ++simd_counts.multiply_adds;
+  return {a.value * b.value + c.value};
+}
+// The same as part of another operation, which is what is counted.
+inline F32 fused(F32 a, F32 b, F32 c) { return {a.value * b.value + c.value}; }
+// b where either is NaN.
+inline F32 max_of(F32 a, F32 b) { return a.value > b.value ? a : b; }
+// x where x >= limit or x is NaN, else 0.
+inline F32 zero_below(F32 x, F32 of, F32 limit) { return of.value < limit.value ? F32{0} : x; }
+// x in the lanes whose bit is set, else `other`.
+inline F32 select(std::uint32_t bits, F32 x, F32 other) { return (bits & 1U) != 0 ? x : other; }
+// The larger of numbers that are not negative, and whether a lane is at least `limit`.
+inline I32 max_bits(I32 a, I32 b) { return a.value > b.value ? a : b; }
+inline bool any_at_least(I32 x, std::int32_t limit) { return x.value >= limit; }
+inline float reduce_max(F32 x) { return x.value; }
+inline float reduce_add(F32 x) { return x.value; }
+inline void count_exponential() { ++simd_counts.exponentials; }
+
+#else
+
+typedef float F32 __attribute__((vector_size(4 * kLanes)));
+typedef std::int32_t I32 __attribute__((vector_size(4 * kLanes)));
+typedef std::uint32_t U32 __attribute__((vector_size(4 * kLanes)));
+typedef float F32Unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+typedef std::uint16_t U16Unaligned __attribute__((vector_size(2 * kLanes), aligned(2), may_alias));
+typedef std::int32_t I32Unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+
+inline F32 broadcast(float x) { return x - F32{}; }
+inline I32 broadcast_bits(std::uint32_t x) { return static_cast<std::int32_t>(x) - I32{}; }
+inline F32 load(const void* p) { return *static_cast<const F32Unaligned*>(p); }
+inline I32 load_bits(const void* p) { return *static_cast<const I32Unaligned*>(p); }
+inline I32 load_shared(const void* p) { return load_bits(p); }
+inline void end_shared_loads() {}
+inline void store(void* p, F32 x) { *static_cast<F32Unaligned*>(p) = x; }
+inline void store_bits(void* p, I32 x) { *static_cast<I32Unaligned*>(p) = x; }
+inline I32 load_u16(const std::uint16_t* p) {
+  return __builtin_convertvector(*reinterpret_cast<const U16Unaligned*>(p), I32);
+}
+inline F32 to_f32(I32 x) { return __builtin_convertvector(x, F32); }
+
+// Exchanges the off-diagonal blocks of kSize × kSize of rows a and b = a + kSize.
+template <int kSize, int... kLane>
+inline void exchange_blocks(I32& a, I32& b, std::integer_sequence<int, kLane...>) {
+  const I32 low =
+      __builtin_shufflevector(a, b, ((kLane & kSize) == 0 ? kLane : kLanes + kLane - kSize)...);
+  const I32 high =
+      __builtin_shufflevector(a, b, ((kLane & kSize) == 0 ? kLane + kSize : kLanes + kLane)...);
+  a = low;
+  b = high;
+}
+template <int kSize>
+inline void transpose_blocks(I32 (&rows)[kLanes]) {
+#pragma GCC unroll 16
+  for (int idx = 0; idx < kLanes; ++idx) {
+    if ((idx & kSize) == 0) {
+      exchange_blocks<kSize>(rows[idx], rows[idx + kSize],
+                             std::make_integer_sequence<int, kLanes>{});
+    }
+  }
+  if constexpr (kSize > 1) transpose_blocks<kSize / 2>(rows);
+}
+// A square of 32-bit lanes: row i, lane j changes places with row j, lane i.
+inline void transpose(I32 (&rows)[kLanes]) { transpose_blocks<kLanes / 2>(rows); }
+inline float lane(F32 x, int idx) { return x[idx]; }
+
+inline F32 as_f32(I32 x) { return reinterpret_cast<F32>(x); }
+inline I32 as_i32(F32 x) { return reinterpret_cast<I32>(x); }
+// a where mask is not 0, else b.
+inline F32 select_if(I32 mask, F32 a, F32 b) {
+  const I32 chosen = mask != 0;
+  return as_f32((chosen & as_i32(a)) | (~chosen & as_i32(b)));
+}
+inline I32 shift_left(I32 x, int n) { return x << n; }
+inline I32 shift_right(I32 x, int n) {  // zeros come in
+  return reinterpret_cast<I32>(reinterpret_cast<U32>(x) >> n);
+}
+inline I32 and_bits(I32 a, I32 b) { return a & b; }
+inline I32 or_bits(I32 a, I32 b) { return a | b; }
+inline I32 add_bits(I32 a, I32 b) { return a + b; }
+
+// a·b + c: one rounding where the instruction set has it (contraction is on in kernel files).
+inline F32 multiply_add(F32 a, F32 b, F32 c) { return a * b + c; }
+inline F32 fused(F32 a, F32 b, F32 c) { return a * b + c; }
+
+#if defined(__AVX512F__)
+// The max instruction instead of compare and blend: softmax loses 2 of its 11 cycles for 16 scores.
+inline F32 max_of(F32 a, F32 b) {
+  // maskz: g++ 12 warns of the undefined vector in _mm512_max_ps.
+  return reinterpret_cast<F32>(
+      _mm512_maskz_max_ps(0xffff, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+}
+inline F32 zero_below(F32 x, F32 of, F32 limit) {
+  const __mmask16 keep = _mm512_cmp_ps_mask(reinterpret_cast<__m512>(of),
+                                            reinterpret_cast<__m512>(limit), _CMP_NLT_UQ);
+  return reinterpret_cast<F32>(_mm512_maskz_mov_ps(keep, reinterpret_cast<__m512>(x)));
+}
+inline F32 select(std::uint32_t bits, F32 x, F32 other) {
+  return reinterpret_cast<F32>(_mm512_mask_mov_ps(
+      reinterpret_cast<__m512>(other), static_cast<__mmask16>(bits), reinterpret_cast<__m512>(x)));
+}
+#else
+#if defined(__AVX2__)
+inline F32 max_of(F32 a, F32 b) {
+  return reinterpret_cast<F32>(
+      _mm256_max_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b)));
+}
+#else
+inline F32 max_of(F32 a, F32 b) { return a > b ? a : b; }
+#endif
+inline F32 zero_below(F32 x, F32 of, F32 limit) {
+  const I32 below = of < limit;
+  return as_f32(~below & as_i32(x));
+}
+inline F32 select(std::uint32_t bits, F32 x, F32 other) {
+  I32 lane_bits;
+  for (int idx = 0; idx < kLanes; ++idx) lane_bits[idx] = 1 << idx;
+  const I32 chosen = (broadcast_bits(bits) & lane_bits) != 0;
+  return as_f32((chosen & as_i32(x)) | (~chosen & as_i32(other)));
+}
+#endif
+
+#if defined(__AVX512F__)
+// One instruction instead of compare, expand and blend: packing V takes a third of the time.
+inline I32 max_bits(I32 a, I32 b) {
+  return reinterpret_cast<I32>(
+      _mm512_maskz_max_epi32(0xffff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+}
+#else
+inline I32 max_bits(I32 a, I32 b) {
+  const I32 larger = a > b;
+  return (larger & a) | (~larger & b);
+}
+#endif
+inline bool any_at_least(I32 x, std::int32_t limit) {
+  std::int32_t any = 0;
+  for (int idx = 0; idx < kLanes; ++idx) any |= x[idx] >= limit ? 1 : 0;
+  return any != 0;
+}
+
+// Halves are folded onto each other: a fixed order, whatever the compiler.
+template <int kHalf, int... kLane>
+inline F32 folded_lanes(F32 x, std::integer_sequence<int, kLane...>) {
+  return __builtin_shufflevector(x, x, ((kLane + kHalf) % kLanes)...);
+}
+template <int kHalf = kLanes / 2, typename Combine>
+inline float fold(F32 x, const Combine& combine) {
+  if constexpr (kHalf == 0) {
+    return x[0];
+  } else {
+    const F32 other = folded_lanes<kHalf>(x, std::make_integer_sequence<int, kLanes>{});
+    return fold<kHalf / 2>(combine(x, other), combine);
+  }
+}
+inline float reduce_max(F32 x) {
+  return fold(x, [](F32 a, F32 b) { return max_of(a, b); });
+}
+inline float reduce_add(F32 x) {
+  return fold(x, [](F32 a, F32 b) { return a + b; });
+}
+inline void count_exponential() {}
+
+#endif  // LACUNA_SIMD_COUNTING
+
+constexpr float kLeastExponent = -126;
+
+// 2^x for x <= 0 (a NaN stays one), and 2^-126 for what is less: x = n + f, |f| <= 1/2, 2^f by a
+// polynomial of degree 5 (relative error 9.2e-8 before rounding), n added to the exponent.
+inline F32 exp2_floored(F32 x) {
+  const F32 clamped = max_of(broadcast(kLeastExponent), x);  // NaN where x is
+  const F32 magic = broadcast(12582912.0F);  // 1.5·2^23: its sum with x ends in round(x)
+  const F32 shifted = clamped + magic;
+  const F32 f = clamped - (shifted - magic);
+  F32 p = broadcast(1.326472722e-3F);
+  p = fused(p, f, broadcast(9.671512640e-3F));
+  p = fused(p, f, broadcast(5.550733743e-2F));
+  p = fused(p, f, broadcast(2.402224209e-1F));
+  p = fused(p, f, broadcast(6.931469776e-1F));
+  p = fused(p, f, broadcast(1.0F));  // 2^0 is exactly 1: a maximum that stays rescales nothing
+  return as_f32(add_bits(as_i32(p), shift_left(as_i32(shifted), 23)));
+}
+// The same with 0 for what is less, whatever the floating-point environment: two steps more.
+inline F32 exp2_nonpositive(F32 x) {
+  return zero_below(exp2_floored(x), x, broadcast(kLeastExponent));
+}
+
+// acc + a₀·b₀ + a₁·b₁ for the pairs of bfloat16 in each lane, the even one in the low half.
+inline F32 dot_bf16(F32 acc, I32 a, I32 b) {
+#if defined(__AVX512BF16__) && !defined(LACUNA_SIMD_COUNTING)
+  return reinterpret_cast<F32>(_mm512_dpbf16_ps(
+      reinterpret_cast<__m512>(acc), reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b)));
+#else
+  const I32 high = broadcast_bits(0xffff0000U);
+  acc = multiply_add(as_f32(shift_left(a, 16)), as_f32(shift_left(b, 16)), acc);
+  return multiply_add(as_f32(and_bits(a, high)), as_f32(and_bits(b, high)), acc);
+#endif
+}
+
+// The nearest binary16 of each lane, ties to even, side by side; too large becomes infinite.
+inline void store_f16(std::uint16_t* to, F32 x) {
+  std::uint32_t lanes[kLanes];
+  store(lanes, x);
+  for (int idx = 0; idx < kLanes; ++idx) {
+    const std::uint32_t size = lanes[idx] & 0x7fffffffU;
+    const std::uint32_t sign = lanes[idx] >> 16 & 0x8000U;
+    std::uint32_t half;
+    if (size > 0x7f800000U) {
+      half = 0x7e00U;  // NaN
+    } else if (size >= 0x477ff000U) {
+      half = 0x7c00U;  // 65520 and more round to infinity
+    } else if (size >= 0x38800000U) {
+      half = (size - 0x38000000U + 0xfffU + (size >> 13 & 1U)) >> 13;
+    } else {  // multiples of 2^-24: adding 1/2 leaves them, rounded, at the end of the significand
+      float shifted;
+      std::memcpy(&shifted, &size, 4);
+      shifted += 0.5F;
+      std::memcpy(&half, &shifted, 4);
+      half -= 0x3f000000U;
+    }
+    to[idx] = static_cast<std::uint16_t>(sign | half);
+  }
+}
+
+// The nearest bfloat16 of each lane, ties to even, side by side.
+inline void store_bf16(std::uint16_t* to, F32 x) {
+#if defined(__AVX512BF16__) && !defined(LACUNA_SIMD_COUNTING)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(x))));
+#else
+  const I32 odd = and_bits(shift_right(as_i32(x), 16), broadcast_bits(1));
+  const I32 rounded = add_bits(add_bits(as_i32(x), broadcast_bits(0x7fff)), odd);
+  const I32 high = shift_right(rounded, 16);
+  std::uint32_t lanes[kLanes];
+  store_bits(lanes, high);
+  for (int idx = 0; idx < kLanes; ++idx) to[idx] = static_cast<std::uint16_t>(lanes[idx]);
+#endif
+}
+
+}  // namespace
+}  // namespace lacuna

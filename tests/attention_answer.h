@@ -1,0 +1,354 @@
+#pragma once
+
+// The library's answer to a case, out of memory laid out in any way, and how far it lies from the
+// definition or from another answer.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention_case.h"
+#include "attention_oracle.h"
+#include "lacuna/attention.h"
+#include "lacuna/kernels.h"
+#include "lacuna/plan.h"
+#include "lacuna/thread_pool.h"
+#include "problems.h"
+#include "stored_tensor.h"
+
+namespace lacuna::cases {
+
+using stored::Layout;
+
+// ---- Memory of keys and values ------------------------------------------------------------------
+
+struct KvLayout {
+  std::int64_t page_size = 0;  // 0: contiguous
+  Layout k;                    // contiguous only
+  Layout v;
+  // Paged only: pages whose keys no row of the call reads stand as null pages.
+  bool null_unread = false;
+};
+
+// Whether any head of any row of the sequence reads each key.
+inline oracle::Row read_by_any(const Case& c, std::size_t sequence) {
+  oracle::Row keys(idx(c.sequences[sequence].length), false);
+  for (const oracle::Matrix& matrix : reads_of(c, sequence)) {
+    for (const oracle::Row& row : matrix) oracle::unite_into(keys, row);
+  }
+  return keys;
+}
+
+// Every number that is no key's is NaN: between the sequences, past the last key of a page, in
+// pages of others.
+class KvMemory {
+ public:
+  KvMemory(const Case& c, const KvLayout& layout) : layout_(layout) {
+    for (const SequenceRows& s : c.sequences) lengths_.push_back(s.length);
+    if (layout.page_size > 0) {
+      make_pages(c);
+    } else {
+      make_contiguous(c);
+    }
+  }
+  const KvView& view() const { return view_; }
+  std::vector<std::int64_t>& block_table() { return table_; }
+
+ private:
+  static constexpr std::int64_t kGapTokens = 3;
+  static constexpr std::int64_t kPageGap = 5;  // elements of somebody else after each page
+
+  void make_contiguous(const Case& c) {
+    std::int64_t tokens = kGapTokens;
+    for (std::int64_t length : lengths_) {
+      starts_.push_back(tokens);
+      tokens += length + kGapTokens;
+    }
+    const auto packed = [&](const std::vector<Values>& parts, std::int64_t dims) {
+      Values all(tokens, c.shape.num_kv_heads, dims, std::numeric_limits<double>::quiet_NaN());
+      for (std::size_t s = 0; s < parts.size(); ++s) {
+        std::copy(parts[s].data.begin(), parts[s].data.end(),
+                  all.data.begin() + static_cast<std::ptrdiff_t>(all.index(starts_[s], 0, 0)));
+      }
+      return all;
+    };
+    k_.emplace(packed(c.k, c.shape.head_dim), c.kv_dtype, layout_.k);
+    v_.emplace(packed(c.v, c.shape.v_head_dim), c.kv_dtype, layout_.v);
+    view_ = kv_view(k_->view(), v_->view(), starts_, lengths_);
+  }
+
+  // K pages are [token, head, dim]; V pages [head, token, dim], or [head, dim, token] where the
+  // size is odd.
+  void make_pages(const Case& c) {
+    const std::int64_t size = layout_.page_size;
+    std::int64_t columns = 1;
+    std::int64_t held = 0;
+    for (std::int64_t length : lengths_) {
+      columns = std::max(columns, ceil_div(length, size));
+      held += ceil_div(length, size);
+    }
+    std::vector<std::int64_t> pages(idx(held + 2));
+    std::iota(pages.begin(), pages.end(), 0);
+    std::shuffle(pages.begin(), pages.end(), std::mt19937_64(7));
+    const std::int64_t heads = c.shape.num_kv_heads;
+    const std::int64_t k_dims = c.shape.head_dim;
+    const std::int64_t v_dims = c.shape.v_head_dim;
+    const std::int64_t v_page = size * heads * v_dims + kPageGap;
+    view_.k_strides = {size * heads * k_dims + kPageGap, heads * k_dims, k_dims, 1};
+    view_.v_strides = size % 2 == 0 ? KvStrides{v_page, v_dims, size * v_dims, 1}
+                                    : KvStrides{v_page, 1, size * v_dims, size};
+    k_pages_.emplace((held + 2) * view_.k_strides.page, c.kv_dtype, 1);
+    v_pages_.emplace((held + 2) * view_.v_strides.page, c.kv_dtype, 3);
+    table_.assign(idx(columns) * lengths_.size(), KvView::kNullPage);
+    for (std::size_t s = 0; s < lengths_.size(); ++s) put_sequence(c, s, columns, pages);
+    finish_view(c, columns, held + 2);
+  }
+
+  void put_sequence(const Case& c, std::size_t s, std::int64_t columns,
+                    std::vector<std::int64_t>& free_pages) {
+    const std::int64_t size = layout_.page_size;
+    const oracle::Row read = layout_.null_unread ? read_by_any(c, s) : oracle::Row();
+    for (std::int64_t first = 0; first < lengths_[s]; first += size) {
+      const std::int64_t end = std::min(first + size, lengths_[s]);
+      if (layout_.null_unread && std::count(read.begin() + first, read.begin() + end, true) == 0) {
+        continue;
+      }
+      const std::int64_t page = free_pages.back();
+      free_pages.pop_back();
+      table_[s * idx(columns) + idx(first / size)] = page;
+      for (std::int64_t key = first; key < end; ++key) {
+        put(*k_pages_, view_.k_strides, page, key % size, c.k[s], key);
+        put(*v_pages_, view_.v_strides, page, key % size, c.v[s], key);
+      }
+    }
+  }
+
+  static void put(stored::Buffer& pool, const KvStrides& strides, std::int64_t page,
+                  std::int64_t slot, const Values& values, std::int64_t key) {
+    for (std::int64_t head = 0; head < values.heads; ++head) {
+      for (std::int64_t dim = 0; dim < values.dims; ++dim) {
+        pool.put(
+            page * strides.page + slot * strides.token + head * strides.head + dim * strides.dim,
+            values.at(key, head, dim));
+      }
+    }
+  }
+
+  void finish_view(const Case& c, std::int64_t columns, std::int64_t num_pages) {
+    view_.k = k_pages_->data();
+    view_.v = v_pages_->data();
+    view_.dtype = c.kv_dtype;
+    view_.num_kv_heads = c.shape.num_kv_heads;
+    view_.head_dim = c.shape.head_dim;
+    view_.v_head_dim = c.shape.v_head_dim;
+    view_.lengths = lengths_;
+    view_.page_size = layout_.page_size;
+    view_.block_table = table_;
+    view_.table_columns = columns;
+    view_.num_pages = num_pages;
+  }
+
+  KvLayout layout_;
+  std::vector<std::int64_t> lengths_;
+  std::vector<std::int64_t> starts_;
+  std::vector<std::int64_t> table_;
+  std::optional<stored::Tensor> k_;
+  std::optional<stored::Tensor> v_;
+  std::optional<stored::Buffer> k_pages_;
+  std::optional<stored::Buffer> v_pages_;
+  KvView view_;
+};
+
+// Exactly as many bytes as were asked for, 64-byte aligned, with a guard behind them, holding
+// nothing that anybody could rely on.
+class Workspace {
+ public:
+  explicit Workspace(std::int64_t num_bytes)
+      : size_(idx(num_bytes)), bytes_(size_ + kGuard + 64, std::byte{0xFF}) {
+    const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data());
+    begin_ = static_cast<std::size_t>((64 - address % 64) % 64);
+  }
+  std::span<std::byte> span() { return {bytes_.data() + begin_, size_}; }
+  bool guard_is_untouched() const {
+    const auto guard = bytes_.begin() + static_cast<std::ptrdiff_t>(begin_ + size_);
+    return std::all_of(guard, guard + kGuard, [](std::byte b) { return b == std::byte{0xFF}; });
+  }
+
+ private:
+  static constexpr std::ptrdiff_t kGuard = 256;
+  std::size_t size_;
+  std::vector<std::byte> bytes_;
+  std::size_t begin_ = 0;
+};
+
+// ---- The library's answer -----------------------------------------------------------------------
+
+struct How {
+  std::string isa;
+  ThreadPool* pool = nullptr;
+  DType out_dtype = DType::kF32;
+  bool lse = true;
+  Layout q;
+  Layout out;
+  KvLayout kv;
+  PlanOptions plan;
+};
+
+struct Answer {
+  Values out;
+  std::vector<std::uint32_t> out_bits;  // as stored; [rows, num_q_heads, v_head_dim]
+  std::vector<float> lse;               // [rows, num_q_heads]
+  Ledger ledger;
+};
+
+inline AttentionOptions options_of(const Case& c, const How& how) {
+  AttentionOptions options;
+  options.sm_scale = c.sm_scale;
+  options.softcap = c.softcap;
+  options.alibi_slopes = c.alibi_slopes;
+  options.sink_logits = c.sink_logits;
+  options.pool = how.pool;
+  options.isa = how.isa;
+  return options;
+}
+
+enum class Path { kRun, kMaskedDense };
+
+inline Answer answer_with(const Plan& plan, const Case& c, const How& how, Path path = Path::kRun) {
+  const stored::Tensor q(c.q, c.q_dtype, how.q);
+  const KvMemory kv(c, how.kv);
+  stored::Tensor out(stored::Tensor::Shape{c.num_rows(), c.shape.num_q_heads, c.shape.v_head_dim},
+                     how.out_dtype, how.out);
+  std::vector<float> lse(how.lse ? idx(c.num_rows() * c.shape.num_q_heads) : 0,
+                         std::numeric_limits<float>::quiet_NaN());
+  const AttentionOptions options = options_of(c, how);
+  std::optional<Ledger> ledger;
+  if (path == Path::kRun) {
+    Workspace workspace(workspace_bytes(plan, q.view(), kv.view(), options));
+    ledger = run(out.mutable_view(), lse, plan, q.view(), kv.view(), workspace.span(), options);
+    EXPECT_TRUE(workspace.guard_is_untouched()) << "wrote past its workspace";
+  } else {
+    ledger = masked_dense(out.mutable_view(), lse, plan, q.view(), kv.view(), options);
+  }
+  EXPECT_TRUE(out.rest_is_untouched()) << "wrote outside out";
+  EXPECT_TRUE(ledger.has_value()) << "stopped without being asked";
+  return {out.values(), out.words(), std::move(lse), ledger.value_or(Ledger{})};
+}
+
+inline Answer answer(const Case& c, const How& how) {
+  return answer_with(plan_of(c, how.plan), c, how);
+}
+
+// ---- Comparisons --------------------------------------------------------------------------------
+
+// The bf16 product rounds weights; it is asked for bf16 inputs only.
+inline const AttentionTolerance& tolerance_of(const Case& c, const std::string& isa) {
+  const bool bf16 = c.q_dtype == DType::kBf16 && c.kv_dtype == DType::kBf16;
+  return bf16 && isa == "avx512_bf16" ? kBf16ProductTolerance : kF32Tolerance;
+}
+
+inline bool close(double got, double want, double tolerance) {
+  if (std::isnan(want)) return std::isnan(got);
+  if (std::isinf(want)) return got == want;
+  return std::abs(got - want) <= tolerance;
+}
+
+inline std::string disagreement(const char* what, std::size_t row, std::size_t head, double got,
+                                double want) {
+  char text[160];
+  std::snprintf(text, sizeof text, "%s of row %zu head %zu is %.9g, by definition %.9g", what, row,
+                head, got, want);
+  return text;
+}
+
+// "" where the answer lies within the tolerance of the definition; otherwise the first that does
+// not.
+inline std::string difference(const Answer& got, const oracle::Attended& want,
+                              const AttentionTolerance& tolerance, DType out_dtype = DType::kF32) {
+  const std::size_t dims = want.lse.empty() ? 0 : want.out.data.size() / want.lse.size();
+  const auto heads = std::max<std::size_t>(idx(got.out.heads), 1);
+  if (got.out.data.size() != want.out.data.size()) return "another number of rows";
+  for (std::size_t i = 0; i < want.lse.size(); ++i) {
+    const double lse = want.lse[i];
+    const double score = tolerance.score * want.size[i];
+    if (!got.lse.empty() && !close(got.lse[i], lse, score + tolerance.sum * (1 + std::abs(lse)))) {
+      return disagreement("lse", i / heads, i % heads, got.lse[i], lse);
+    }
+    for (std::size_t d = i * dims; d < (i + 1) * dims; ++d) {
+      const double value = want.out.data[d];
+      double allowed =
+          (2 * (score + tolerance.sum) + tolerance.weight) * want.spread.data[d] + 1e-30;
+      if (out_dtype != DType::kF32) allowed += stored::half_unit(value, out_dtype) * 1.01;
+      if (!close(got.out.data[d], value, allowed)) {
+        return disagreement(("out[" + std::to_string(d % dims) + "]").c_str(), i / heads, i % heads,
+                            got.out.data[d], value);
+      }
+    }
+  }
+  return "";
+}
+
+inline bool same_bits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+// "" where both have the same bits in rows a_begin .. and b_begin .. for `count` rows.
+inline std::string other_bits(const Answer& a, std::int64_t a_begin, const Answer& b,
+                              std::int64_t b_begin, std::int64_t count) {
+  const auto heads = idx(a.out.heads);
+  const auto width = heads * idx(a.out.dims);
+  for (std::size_t row = 0; row < idx(count); ++row) {
+    const std::size_t ra = idx(a_begin) + row;
+    const std::size_t rb = idx(b_begin) + row;
+    for (std::size_t h = 0; h < heads && !a.lse.empty() && !b.lse.empty(); ++h) {
+      const float x = a.lse[ra * heads + h];
+      const float y = b.lse[rb * heads + h];
+      if (!same_bits(x, y)) return disagreement("lse", row, h, x, y) + " (other bits)";
+    }
+    for (std::size_t i = 0; i < width; ++i) {
+      if (a.out_bits[ra * width + i] != b.out_bits[rb * width + i]) {
+        return disagreement("out", row, i / idx(a.out.dims), a.out.data[ra * width + i],
+                            b.out.data[rb * width + i]) +
+               " (other bits)";
+      }
+    }
+  }
+  return "";
+}
+
+inline std::string other_bits(const Answer& a, const Answer& b) {
+  if (a.out_bits.size() != b.out_bits.size()) return "another number of rows";
+  return other_bits(a, 0, b, 0, a.out.tokens);
+}
+
+// Calls check(isa) for every table that this machine can run.
+template <typename Check>
+void for_each_isa(Check check) {
+  for (const std::string& isa : kernel_isas()) {
+    SCOPED_TRACE("isa " + isa);
+    check(isa);
+  }
+}
+
+// The library's answer agrees with the definition under every table.
+inline void expect_definition(const Case& c, How how = {}) {
+  const oracle::Attended want = definition(c);
+  const Plan plan = plan_of(c, how.plan);
+  for_each_isa([&](const std::string& isa) {
+    how.isa = isa;
+    EXPECT_EQ(difference(answer_with(plan, c, how), want, tolerance_of(c, isa), how.out_dtype), "");
+  });
+}
+
+}  // namespace lacuna::cases

@@ -1,0 +1,102 @@
+"""Tables of stored measurements for the documents: docs/data holds what `lacuna bench kernels --json`
+and bench/peers/attention_peers.py --json wrote. Nothing is measured here.
+"""
+
+import json
+import pathlib
+
+DATA = pathlib.Path(__file__).resolve().parents[1] / "docs" / "data"
+KERNELS, PEERS = DATA / "bench_kernels.json", DATA / "attention_peers.json"
+
+
+def load(path, format_name):
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if (document.get("format"), document.get("format_version")) != (format_name, 1):
+        raise ValueError(f"{path.name} is no {format_name} of version 1")
+    return document
+
+
+def value_text(unit, value):
+    if value is None:
+        return "–"
+    if unit == "share":
+        return f"{100 * value:.1f} %"
+    if unit == "MiB":
+        return f"{value:.1f} MiB"
+    return f"{value:.2f}×" if unit == "times" else f"{value:.3f}"
+
+
+def goal_row(what, unit, bound, at_most, value, met):
+    wanted = f"{'≤' if at_most else '≥'} {value_text(unit, bound)}"
+    measured = value_text(unit, value)
+    return f"| {what} | {wanted} | {measured if met or value is None else f'**{measured}**'} |\n"
+
+
+def machine_line(kernels):
+    """What all figures of a run share."""
+    machine, request = kernels["machine"], kernels["request"]
+    limits = []
+    for key in ("f32", "bf16"):
+        rates = [one[f"{key}_flops_per_s"] for row in kernels["rows"] if row["threads"] == 1
+                 for one in row["rounds"] if one[f"{key}_flops_per_s"] > 0]
+        if rates:
+            limits.append(f"{key} {sorted(rates)[len(rates) // 2] / 1e9:.0f} GFLOP/s")
+    return (f"{machine['cpu']}, {machine['num_allowed_cpus']} CPUs, kernels `{machine['isas'][0]}`; "
+            f"one thread's probe beside the rows: {', '.join(limits)}; medians of "
+            f"{request['repetitions']} rounds over all rows.\n\n")
+
+
+def speed(kernels, peers=None):
+    """What is wanted and what was measured; a value that misses its bound is bold."""
+    text = machine_line(kernels) + "| what | wanted | measured |\n| --- | ---: | ---: |\n"
+    for goal in kernels["goals"]:
+        text += goal_row(goal["what"], goal["unit"], goal["bound"], goal["at_most"], goal["value"],
+                         goal["met"])
+    for goal in (peers or {"goals": []})["goals"]:
+        value = goal["value"] and goal["value"]["p50"]
+        text += goal_row(goal["what"], "times", goal["bound"], False, value, goal["met"])
+    return text
+
+
+def row_text(row):
+    whole = row["whole"]
+    return (f"| {row['name']} | {row['isa']} | {1e3 * whole['seconds']['p50']:.3g} "
+            f"| {1e3 * whole['seconds']['p10']:.3g}..{1e3 * whole['seconds']['p90']:.3g} "
+            f"| {whole['useful_flops_per_s'] / 1e9:.1f} "
+            f"| {100 * whole['share_of_limit']['p50']:.1f} % "
+            f"| {100 * row['planned']['share_of_limit']['p50']:.1f} % "
+            f"| {row['executed_per_needed']:.3f} "
+            f"| {whole['loaded_bytes_per_s'] / 1e9:.1f} |\n")
+
+
+def kernels_rows(kernels, _peers=None):
+    """Every row of the run."""
+    text = machine_line(kernels)
+    text += ("| row | kernels | ms | p10..p90 | useful GFLOP/s | of the limit | with the plan made "
+             "before | executed/needed | K/V GB/s |\n"
+             "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+    return text + "".join(row_text(row) for row in kernels["rows"])
+
+
+def peers_rows(_kernels, peers=None):
+    """Every peer of the run beside ours."""
+    if peers is None:
+        raise ValueError(f"{PEERS.name} is not there")
+    text = ("| row | peer | its form | ours, GFLOP/s | the peer's | times faster | p10..p90 |\n"
+            "| --- | --- | --- | ---: | ---: | ---: | ---: |\n")
+    for one in peers["results"]:
+        speedup = one["speedup"]
+        text += (f"| {one['row']} | {one['peer']} | {one['peer_is']['form']} "
+                 f"| {one['ours_useful_flops_per_s'] / 1e9:.1f} "
+                 f"| {one['peer_useful_flops_per_s'] / 1e9:.1f} | {speedup['p50']:.2f}× "
+                 f"| {speedup['p10']:.2f}..{speedup['p90']:.2f} |\n")
+    return text
+
+
+TABLES = {"speed": speed, "kernels": kernels_rows, "peers": peers_rows}
+
+
+def table(name):
+    """The named table from the stored files."""
+    peers = load(PEERS, "lacuna-attention-peers") if PEERS.exists() else None
+    return TABLES[name](load(KERNELS, "lacuna-bench-kernels"), peers)
