@@ -16,26 +16,27 @@ namespace lacuna {
 
 // What the kernels executed, counted where a tile executes and never read from the plan.
 struct Ledger {
-  std::int64_t tiles = 0;           // (query tile, key tile) visits, over heads that share them once
+  std::int64_t tiles = 0;  // (query tile, key tile) visits, over heads that share them once
   std::int64_t executed_pairs = 0;  // rows × query heads × keys of visited tiles
   std::int64_t needed_pairs = 0;    // those that masks let through
   std::int64_t exponentials = 0;    // of executed pairs, and one a row and head with a learned sink
   std::int64_t loaded_keys = 0;     // keys of visited tiles, once for all query heads of a KV head
   std::int64_t loaded_bytes = 0;    // K and V of loaded_keys, as the inputs store them
-  std::int64_t distinct_bytes = 0;  // the different ones among them: each key tile of a KV head once
+  std::int64_t distinct_bytes =
+      0;  // the different ones among them: each key tile of a KV head once
   friend bool operator==(const Ledger&, const Ledger&) = default;
 };
 
 // A score is dot → scale → softcap → bias → mask. A softmax row may have one more logit, a learned
 // sink, without a value.
 struct AttentionOptions {
-  std::optional<float> sm_scale;         // absent: 1/√head_dim
-  float softcap = 0;                     // c·tanh(s/c); 0: off; negative is refused
-  std::span<const float> alibi_slopes;   // [num_q_heads] bias −slope·|q−k|; empty: off
-  std::span<const float> sink_logits;    // [num_q_heads] natural logarithm; empty: off
-  ThreadPool* pool = nullptr;            // absent: the caller's thread alone
-  std::stop_token stop = {};             // tested between work items
-  std::string isa = {};                  // "": kernel_isa(q, kv); else one of kernel_isas()
+  std::optional<float> sm_scale;        // absent: 1/√head_dim
+  float softcap = 0;                    // c·tanh(s/c); 0: off; negative is refused
+  std::span<const float> alibi_slopes;  // [num_q_heads] bias −slope·|q−k|; empty: off
+  std::span<const float> sink_logits;   // [num_q_heads] natural logarithm; empty: off
+  ThreadPool* pool = nullptr;           // absent: the caller's thread alone
+  std::stop_token stop = {};            // tested between work items
+  std::string isa = {};                 // "": kernel_isa(q, kv); else one of kernel_isas()
 };
 
 // Bytes of workspace that run() needs. It does not grow with the length of the sequences except for
@@ -57,6 +58,13 @@ std::int64_t workspace_bytes(const Plan& plan, const TensorView& q, const KvView
 std::optional<Ledger> run(const MutableTensorView& out, std::span<float> lse, const Plan& plan,
                           const TensorView& q, const KvView& kv, std::span<std::byte> workspace,
                           const AttentionOptions& options = {});
+
+// A kernel-ready copy: the same keys and values, contiguous, in the packed layout of kv_view.h, so
+// that calls need not pack them again. Sequence s begins at token starts[s], which pack_kv fills
+// [num_sequences]; slots past a sequence's end are zeros. The memory is 64-byte aligned and holds
+// packed_kv_bytes(kv). A page that is null becomes zeros. Results of run() have the same bits.
+std::int64_t packed_kv_bytes(const KvView& kv);
+KvView pack_kv(std::span<std::byte> memory, std::span<std::int64_t> starts, const KvView& kv);
 
 // The merge of two partial results over disjoint sets of keys, a learned sink in neither:
 // out = Σ out_x · e^(lse_x − lse). (0, −inf) is the empty state and an exact identity; an lse of

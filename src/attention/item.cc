@@ -17,22 +17,12 @@ void set_flag(std::uint8_t& flag) {
   std::atomic_ref<std::uint8_t>(flag).store(1, std::memory_order_relaxed);
 }
 
-const void* q_vector(const Call& call, const RowPlace& place) {
+const std::byte* q_vector(const Call& call, const RowPlace& place) {
   return static_cast<const std::byte*>(call.q.data) +
          call.q.offset(place.q_row, place.q_head) * size_bytes(call.q.dtype);
 }
 
 }  // namespace
-
-RowPlace row_place(const Call& call, const WorkItem& item, const TilePart& part, std::int64_t row) {
-  const auto& heads = call.plan.head_sets[static_cast<std::size_t>(part.head_set)];
-  const auto count = static_cast<std::int64_t>(heads.size());
-  const auto s = static_cast<std::size_t>(item.sequence);
-  const std::int64_t position =
-      call.plan.rows[static_cast<std::size_t>(part.rows_begin + row / count)];
-  return {call.plan.indptr[s] + position - call.plan.sequences[s].rows.begin,
-          item.kv_head * call.group + heads[static_cast<std::size_t>(row % count)]};
-}
 
 PartWork start_part(const Call& call, const WorkItem& item, const TilePart& part,
                     std::int64_t first_row, std::int64_t part_idx, ThreadSpace& space) {
@@ -46,17 +36,16 @@ PartWork start_part(const Call& call, const WorkItem& item, const TilePart& part
     }
   }
   std::uint32_t* const q = space.q + first_row * call.shape.k_steps;
-  const std::int64_t num_rows = num_tokens(part) * count;
-  for (std::int64_t row = 0; row < num_rows; ++row) {
-    constexpr std::int64_t kAhead = 8;  // rows of 256 bytes: about 100 ns
-    if (row + kAhead < num_rows && call.q.strides[2] == 1) {
-      prefetch_vector(q_vector(call, row_place(call, item, part, row + kAhead)),
-                      call.q.shape[2] * size_bytes(call.q.dtype));
-    }
-    call.kernel.pack_q(q + row * call.shape.k_steps,
-                       q_vector(call, row_place(call, item, part, row)),
-                       static_cast<ElementType>(call.q.dtype), call.q.strides[2], call.q.shape[2]);
-  }
+  const std::int64_t bytes = call.q.shape[2] * size_bytes(call.q.dtype);
+  // A few rows ahead, about 100 ns: rows of one KV head's queries lie apart.
+  const std::int64_t ahead = call.q.strides[0] * std::max<std::int64_t>(1, 8 / count);
+  for_each_row(call, item, part, [&](std::int64_t row, const RowPlace& place) {
+    const std::byte* const vector = q_vector(call, place);
+    // Past the end of q it asks for what is nobody's, which is allowed and without effect.
+    if (call.q.strides[2] == 1) prefetch_vector(vector + ahead * size_bytes(call.q.dtype), bytes);
+    call.kernel.pack_q(q + row * call.shape.k_steps, vector, static_cast<ElementType>(call.q.dtype),
+                       call.q.strides[2], call.q.shape[2]);
+  });
   const RowBlock rows = {q, num_tokens(part), count, call.plan.rows.data() + part.rows_begin};
   return {&part, first_row, rows, slopes, {}, kGatheredSplit, 0, true, true, {}};
 }
@@ -73,17 +62,16 @@ void fill_positions(std::int64_t* positions, std::span<const std::int64_t> gathe
   }
 }
 
-PanelBlock panel_block(const Call& call, const VisitedPanels& visited, const std::uint32_t* k,
-                       const std::uint32_t* v, const std::uint16_t* non_finite,
+PanelBlock panel_block(const VisitedPanels& visited, const PanelPlace* places,
                        const std::int64_t* positions) {
   PanelBlock block;
   for (std::uint32_t left = visited.visited; left != 0; left &= left - 1) {
     const int panel = std::countr_zero(left);
     const int slot = block.num_panels++;
-    block.k[slot] = k + panel * call.k_panel_lanes();
-    block.v[slot] = v + panel * call.v_panel_lanes();
+    block.k[slot] = places[panel].k;
+    block.v[slot] = places[panel].v;
     block.masks[slot] = visited.masks[static_cast<std::size_t>(panel)];
-    block.non_finite[slot] = non_finite[panel];
+    block.non_finite[slot] = places[panel].non_finite;
     block.positions[slot] = positions + panel * kPanelKeys;
   }
   return block;
@@ -178,10 +166,7 @@ void ItemRunner::attend_gathered_set(std::span<PartWork> parts, const GatheredPa
     for (PartWork& work : parts) {
       if (work.panels.visited == 0) continue;
       visited |= work.panels.visited;
-      attend_part(work,
-                  panel_block(call_, work.panels, gathered.k + first * call_.k_panel_lanes(),
-                              gathered.v + first * call_.v_panel_lanes(),
-                              gathered.non_finite + first, space_.positions),
+      attend_part(work, panel_block(work.panels, gathered.panels + first, space_.positions),
                   kGatheredSplit);
     }
     count_load(visited, gathered.executed + first);
@@ -197,29 +182,27 @@ void ItemRunner::count_load(std::uint32_t visited, std::uint8_t* flags) {
 void ItemRunner::pack_block(const WorkItem& item, std::int64_t block) {
   std::uint16_t read[kBlockPanels] = {};
   std::uint32_t visited = 0;
+  std::uint32_t masked = 0;
   for (std::int64_t p = 0; p < num_parts_; ++p) {
     const PartWork& work = space_.parts[p];
     visited |= work.panels.visited;
     for (std::uint32_t left = work.panels.visited; left != 0; left &= left - 1) {
       const int panel = std::countr_zero(left);
       read[panel] |= keys_read(work.panels, panel, work.rows.num_tokens);
+      if (work.panels.masks[static_cast<std::size_t>(panel)] != nullptr) masked |= 1U << panel;
     }
   }
   const KeyAddress address(call_, item.sequence, item.kv_head);
   fill_positions(space_.positions, block);
-  const auto positions_of = [&](int panel) {
-    return std::span<const std::int64_t, kPanelKeys>(space_.positions + panel * kPanelKeys,
-                                                     kPanelKeys);
-  };
   for (std::uint32_t left = visited; left != 0; left &= left - 1) {
     const int panel = std::countr_zero(left);
     if ((left & (left - 1)) != 0) {
       const int next = std::countr_zero(left & (left - 1));
-      prefetch_panel(call_, address, positions_of(next), read[next]);
+      prefetch_panel(call_, address, positions_of(space_, next), read[next]);
     }
-    space_.non_finite[panel] = pack_panel(call_, address, positions_of(panel), read[panel],
-                                          space_.k_panels + panel * call_.k_panel_lanes(),
-                                          space_.v_panels + panel * call_.v_panel_lanes());
+    space_.panels[panel] =
+        take_panel(call_, address, positions_of(space_, panel), read[panel],
+                   (masked >> panel & 1U) != 0, panel_space(call_, space_, panel));
   }
 }
 
@@ -248,9 +231,7 @@ void ItemRunner::attend_ordinary(const WorkItem& item) {
     pack_block(item, block);
     for (PartWork& work : parts) {
       if (work.panels.visited == 0) continue;
-      attend_part(work,
-                  panel_block(call_, work.panels, space_.k_panels, space_.v_panels,
-                              space_.non_finite, space_.positions),
+      attend_part(work, panel_block(work.panels, space_.panels, space_.positions),
                   block / kBlocksOfSplit);
     }
     count_loads(item, block);

@@ -50,12 +50,24 @@ class ItemRunner {
 // Packs the rows of a part: q, positions, slopes. `rows` begins at lane first_row of the space.
 PartWork start_part(const Call& call, const WorkItem& item, const TilePart& part,
                     std::int64_t first_row, std::int64_t part_idx, ThreadSpace& space);
-// The q row (packed over sequences) and query head of a row of a part.
+// Where a row of a part lies in q, out and lse.
 struct RowPlace {
-  std::int64_t q_row;
+  std::int64_t q_row;  // over the packed sequences
   std::int64_t q_head;
 };
-RowPlace row_place(const Call& call, const WorkItem& item, const TilePart& part, std::int64_t row);
+// Calls visit(row, place) for the part's rows in their order: token-major.
+template <typename Visit>
+void for_each_row(const Call& call, const WorkItem& item, const TilePart& part,
+                  const Visit& visit) {
+  const auto s = static_cast<std::size_t>(item.sequence);
+  const std::int64_t first = call.plan.indptr[s] - call.plan.sequences[s].rows.begin;
+  const auto& heads = call.plan.head_sets[static_cast<std::size_t>(part.head_set)];
+  std::int64_t row = 0;
+  for (std::int64_t token = part.rows_begin; token < part.rows_end; ++token) {
+    const std::int64_t q_row = first + call.plan.rows[static_cast<std::size_t>(token)];
+    for (int head : heads) visit(row++, RowPlace{q_row, item.kv_head * call.group + head});
+  }
+}
 
 // Items of each KV head of each sequence, in ascending order of their tiles.
 std::vector<std::vector<const WorkItem*>> items_by_head(const Call& call);
@@ -64,11 +76,13 @@ std::vector<std::vector<const WorkItem*>> items_by_head(const Call& call);
 void write_rows(const Call& call, const WorkItem& item, const PartWork& work,
                 const StateBlock& state, const Outputs& outputs);
 
-// The visited panels of a block as the kernel takes them. `k`, `v` and `non_finite` are indexed by
-// panel of the block.
-PanelBlock panel_block(const Call& call, const VisitedPanels& visited, const std::uint32_t* k,
-                       const std::uint32_t* v, const std::uint16_t* non_finite,
+// The visited panels of a block as the kernel takes them; places and positions are the block's.
+PanelBlock panel_block(const VisitedPanels& visited, const PanelPlace* places,
                        const std::int64_t* positions);
+
+inline Positions positions_of(const ThreadSpace& space, int panel) {
+  return Positions(space.positions + panel * kPanelKeys, kPanelKeys);
+}
 
 // Positions of a block's keys; of gathered ones, past the end of the set, the last key's.
 void fill_positions(std::int64_t* positions, std::int64_t block);

@@ -51,9 +51,10 @@ std::uint16_t keys_read(const VisitedPanels& panels, int panel, std::int64_t num
 KeyAddress::KeyAddress(const Call& call, std::int64_t sequence, std::int64_t kv_head)
     : call_(call), sequence_(sequence), kv_head_(kv_head) {}
 
-const void* KeyAddress::at(const void* base, const KvStrides& strides,
-                           std::int64_t position) const {
+const std::byte* KeyAddress::at(const void* base, const KvStrides& strides,
+                                std::int64_t position) const {
   const KvView& kv = call_.kv;
+  if (kv.layout == KvLayout::kPacked) position -= position % kPanelTokens;
   std::int64_t offset = kv_head_ * strides.head;
   if (kv.page_size == 0) {
     offset += (kv.starts[static_cast<std::size_t>(sequence_)] + position) * strides.token;
@@ -72,20 +73,33 @@ void prefetch_vector(const void* vector, std::int64_t bytes) {
   }
 }
 
-void prefetch_panel(const Call& call, const KeyAddress& address,
-                    std::span<const std::int64_t, kPanelKeys> positions, std::uint16_t read) {
-  if (call.kv.k_strides.dim != 1 || call.kv.v_strides.dim != 1) return;
-  const std::int64_t element = size_bytes(call.kv.dtype);
+void prefetch_panel(const Call& call, const KeyAddress& address, Positions positions,
+                    std::uint16_t read) {
+  const KvView& kv = call.kv;
+  const std::int64_t element = size_bytes(kv.dtype);
+  if (kv.layout == KvLayout::kPacked) {
+    prefetch_vector(address.k(positions[0]), kPanelTokens * kv.k_strides.token * element);
+    prefetch_vector(address.v(positions[0]), kPanelTokens * kv.v_strides.token * element);
+    return;
+  }
+  if (kv.k_strides.dim != 1 || kv.v_strides.dim != 1) return;
   for (std::size_t idx = 0; idx < kPanelKeys; ++idx) {
     if ((read >> idx & 1U) == 0) continue;
-    prefetch_vector(address.k(positions[idx]), call.kv.head_dim * element);
-    prefetch_vector(address.v(positions[idx]), call.kv.v_head_dim * element);
+    prefetch_vector(address.k(positions[idx]), kv.head_dim * element);
+    prefetch_vector(address.v(positions[idx]), kv.v_head_dim * element);
   }
 }
 
-std::uint16_t pack_panel(const Call& call, const KeyAddress& address,
-                         std::span<const std::int64_t, kPanelKeys> positions, std::uint16_t read,
-                         std::uint32_t* k, std::uint32_t* v) {
+namespace {
+
+PanelPlace pack_vectors(const Call& call, const PanelSource& keys, const PanelSource& values,
+                        const PanelSpace& space) {
+  call.kernel.pack_k(space.k, keys);
+  return {space.k, space.v, call.kernel.pack_v(space.v, values)};
+}
+
+PanelPlace pack_strided(const Call& call, const KeyAddress& address, Positions positions,
+                        std::uint16_t read, const PanelSpace& space) {
   const auto type = static_cast<ElementType>(call.kv.dtype);
   PanelSource keys = {{}, type, call.kv.k_strides.dim, call.kv.head_dim};
   PanelSource values = {{}, type, call.kv.v_strides.dim, call.kv.v_head_dim};
@@ -94,8 +108,76 @@ std::uint16_t pack_panel(const Call& call, const KeyAddress& address,
     keys.vectors[idx] = address.k(positions[idx]);
     values.vectors[idx] = address.v(positions[idx]);
   }
-  call.kernel.pack_k(k, keys);
-  return call.kernel.pack_v(v, values);
+  return pack_vectors(call, keys, values, space);
+}
+
+bool reads_packed(const Call& call) {
+  return call.kernel.bf16_products ? call.kv.dtype == DType::kBf16 : call.kv.dtype == DType::kF32;
+}
+
+// Element `dim` of a key in a packed panel, in elements from the panel on.
+std::int64_t k_offset(DType dtype, std::int64_t key, std::int64_t dim) {
+  if (dtype == DType::kF32) return dim * kPanelTokens + key;
+  return (dim / 2 * kPanelTokens + key) * 2 + dim % 2;
+}
+std::int64_t v_offset(DType dtype, std::int64_t key, std::int64_t dim) {
+  const std::int64_t block = dim / kDimBlock * kDimBlock * kPanelTokens;
+  const std::int64_t in_block = dim % kDimBlock;
+  if (dtype == DType::kF32) return block + key * kDimBlock + in_block;
+  return block + (key / 2 * kDimBlock + in_block) * 2 + key % 2;
+}
+
+template <typename Offset>
+void extract(std::byte* vector, const std::byte* panel, DType dtype, std::int64_t key,
+             std::int64_t dim, const Offset& offset) {
+  const std::int64_t element = size_bytes(dtype);
+  for (std::int64_t d = 0; d < dim; ++d) {
+    std::copy_n(panel + offset(dtype, key, d) * element, element, vector + d * element);
+  }
+}
+
+}  // namespace
+
+PanelPlace take_panel(const Call& call, const KeyAddress& address, Positions positions,
+                      std::uint16_t read, bool masked, const PanelSpace& space) {
+  if (call.kv.layout == KvLayout::kStrided) {
+    return pack_strided(call, address, positions, read, space);
+  }
+  const std::byte* const k = address.k(positions[0]);
+  const std::byte* const v = address.v(positions[0]);
+  PanelPlace place = {reinterpret_cast<const std::uint32_t*>(k),
+                      reinterpret_cast<const std::uint32_t*>(v), 0};
+  if (!reads_packed(call)) {
+    const auto type = static_cast<ElementType>(call.kv.dtype);
+    call.kernel.widen_panel(space.k, k, type, call.kv.head_dim);
+    call.kernel.widen_panel(space.v, v, type, call.shape.dim_blocks * kPanelKeys);
+    place = {space.k, space.v, 0};
+  }
+  if (masked) place.non_finite = call.kernel.non_finite_keys(place.v, call.shape.dim_blocks);
+  return place;
+}
+
+PanelPlace gather_panel(const Call& call, const KeyAddress& address, Positions positions,
+                        std::uint16_t read, const PanelSpace& scratch, const PanelSpace& space) {
+  if (call.kv.layout == KvLayout::kStrided) {
+    return pack_strided(call, address, positions, read, space);
+  }
+  const DType dtype = call.kv.dtype;
+  const auto type = static_cast<ElementType>(dtype);
+  PanelSource keys = {{}, type, 1, call.kv.head_dim};
+  PanelSource values = {{}, type, 1, call.kv.v_head_dim};
+  for (std::size_t idx = 0; idx < kPanelKeys; ++idx) {
+    if ((read >> idx & 1U) == 0) continue;
+    const auto at = static_cast<std::int64_t>(idx);
+    const std::int64_t key = positions[idx] % kPanelTokens;
+    auto* const k = reinterpret_cast<std::byte*>(scratch.k) + at * call.kv.head_dim * 4;
+    auto* const v = reinterpret_cast<std::byte*>(scratch.v) + at * call.kv.v_head_dim * 4;
+    extract(k, address.k(positions[idx]), dtype, key, call.kv.head_dim, k_offset);
+    extract(v, address.v(positions[idx]), dtype, key, call.kv.v_head_dim, v_offset);
+    keys.vectors[idx] = k;
+    values.vectors[idx] = v;
+  }
+  return pack_vectors(call, keys, values, space);
 }
 
 }  // namespace lacuna

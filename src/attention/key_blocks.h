@@ -39,36 +39,54 @@ class RunCursor {
 // Bits of the panel's keys that any row reads.
 std::uint16_t keys_read(const VisitedPanels& panels, int panel, std::int64_t num_tokens);
 
-// Where a vector of K or V lies.
+// Where the keys of one KV head of one sequence lie.
 class KeyAddress {
  public:
   KeyAddress(const Call& call, std::int64_t sequence, std::int64_t kv_head);
-  const void* k(std::int64_t position) const {
+  // Strided: the vector of a key. Packed: the panel that holds it.
+  const std::byte* k(std::int64_t position) const {
     return at(call_.kv.k, call_.kv.k_strides, position);
   }
-  const void* v(std::int64_t position) const {
+  const std::byte* v(std::int64_t position) const {
     return at(call_.kv.v, call_.kv.v_strides, position);
   }
 
  private:
-  const void* at(const void* base, const KvStrides& strides, std::int64_t position) const;
+  const std::byte* at(const void* base, const KvStrides& strides, std::int64_t position) const;
   const Call& call_;
   std::int64_t sequence_;
   std::int64_t kv_head_;
 };
 
-// Asks for the bytes of a panel's keys ahead of pack_panel: rows of heads lie apart, which the
+// A panel as the kernel reads it, and the keys whose V is not finite.
+struct PanelPlace {
+  const std::uint32_t* k = nullptr;
+  const std::uint32_t* v = nullptr;
+  std::uint16_t non_finite = 0;
+};
+// Where a panel may be packed to.
+struct PanelSpace {
+  std::uint32_t* k;
+  std::uint32_t* v;
+};
+using Positions = std::span<const std::int64_t, kPanelKeys>;
+
+// Asks for the bytes of a panel's keys ahead of take_panel: rows of heads lie apart, which the
 // processor does not guess.
-void prefetch_panel(const Call& call, const KeyAddress& address,
-                    std::span<const std::int64_t, kPanelKeys> positions, std::uint16_t read);
+void prefetch_panel(const Call& call, const KeyAddress& address, Positions positions,
+                    std::uint16_t read);
 
 // Asks for the bytes of one vector.
 void prefetch_vector(const void* vector, std::int64_t bytes);
 
-// Packs one panel: keys positions[0..15] whose bit in `read` is set; the others become zeros and
-// are not touched. Returns the keys whose V is not finite.
-std::uint16_t pack_panel(const Call& call, const KeyAddress& address,
-                         std::span<const std::int64_t, kPanelKeys> positions, std::uint16_t read,
-                         std::uint32_t* k, std::uint32_t* v);
+// The panel of 16 consecutive keys from a multiple of 16 on. Keys whose bit in `read` is set are
+// packed into `space`, the others are zeros and not touched; a packed panel that the kernel can
+// read stays where it is. `masked`: some row does not read all of the panel.
+PanelPlace take_panel(const Call& call, const KeyAddress& address, Positions positions,
+                      std::uint16_t read, bool masked, const PanelSpace& space);
+
+// The same for any 16 keys, always packed into `space`. `scratch` has room for a panel too.
+PanelPlace gather_panel(const Call& call, const KeyAddress& address, Positions positions,
+                        std::uint16_t read, const PanelSpace& scratch, const PanelSpace& space);
 
 }  // namespace lacuna

@@ -36,10 +36,9 @@ class DenseHead {
     const std::vector<std::uint16_t> read = keys_read_by(items);
     const KeyAddress address(call, items.front()->sequence, items.front()->kv_head);
     for (std::int64_t tile = 0; tile < num_tiles_; ++tile) {
-      pack_panel(call, address,
-                 std::span<const std::int64_t, kPanelKeys>(positions_.data() + tile * kPanelKeys,
-                                                           kPanelKeys),
-                 read[static_cast<std::size_t>(tile)], k_panel(tile), v_panel(tile));
+      panels_.push_back(
+          take_panel(call, address, Positions(positions_.data() + tile * kPanelKeys, kPanelKeys),
+                     read[static_cast<std::size_t>(tile)], false, {k_panel(tile), v_panel(tile)}));
     }
   }
 
@@ -53,8 +52,8 @@ class DenseHead {
     for (std::int64_t tile = 0; tile < num_tiles_; ++tile) {
       PanelBlock& block = blocks[static_cast<std::size_t>(tile / kBlockPanels)];
       const int slot = block.num_panels++;
-      block.k[slot] = k_panel(tile);
-      block.v[slot] = v_panel(tile);
+      block.k[slot] = panels_[static_cast<std::size_t>(tile)].k;
+      block.v[slot] = panels_[static_cast<std::size_t>(tile)].v;
       block.masks[slot] = masks.data() + tile * num_tokens;
       block.non_finite[slot] = 0;
       block.positions[slot] = positions_.data() + tile * kPanelKeys;
@@ -110,6 +109,7 @@ class DenseHead {
   AlignedBytes k_;
   AlignedBytes v_;
   std::vector<std::int64_t> positions_;
+  std::vector<PanelPlace> panels_;
 };
 
 void add_run(std::vector<std::uint16_t>& masks, const Plan& plan, const TileRun& run,

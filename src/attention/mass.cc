@@ -73,43 +73,47 @@ class MassRunner {
                       }
                     });
     if (all.visited == 0) return;
-    pack(unit, block, all.visited, read);
+    take_panels(unit, block, all.visited, read);
     for_each_reader(unit, block, items,
                     [&](const WorkItem& item, const TilePart& part, const VisitedPanels& visited) {
                       add_part(item, part, visited);
                     });
   }
 
-  void pack(const MassUnit& unit, std::int64_t block, std::uint32_t visited,
-            const std::uint16_t* read) {
-    const std::int64_t num_kv_heads = call_.plan.heads.num_kv_heads;
+  void take_panels(const MassUnit& unit, std::int64_t block, std::uint32_t visited,
+                   const std::uint16_t* read) {
+    const std::int64_t sequence = unit.head_idx / call_.plan.heads.num_kv_heads;
+    const std::int64_t kv_head = unit.head_idx % call_.plan.heads.num_kv_heads;
+    ledger_.loaded_keys += std::popcount(visited) * std::int64_t{kPanelKeys};
+    std::uint8_t* flags = workspace_.executed_tiles[static_cast<std::size_t>(unit.head_idx)];
     if (unit.gathered >= 0) {
+      const GatheredPanels& gathered = workspace_.gathered(sequence, kv_head, unit.gathered);
       fill_positions(space_.positions,
                      call_.plan.gathered_sets[static_cast<std::size_t>(unit.gathered)], block);
+      const std::int64_t count = num_panels(call_.plan, unit.gathered) - block * kBlockPanels;
+      std::copy_n(gathered.panels + block * kBlockPanels,
+                  std::min<std::int64_t>(count, kBlockPanels), space_.panels);
+      flags = gathered.executed;
     } else {
       fill_positions(space_.positions, block);
     }
-    const KeyAddress address(call_, unit.head_idx / num_kv_heads, unit.head_idx % num_kv_heads);
+    const KeyAddress address(call_, sequence, kv_head);
     for (; visited != 0; visited &= visited - 1) {
       const int panel = std::countr_zero(visited);
-      pack_panel(call_, address,
-                 std::span<const std::int64_t, kPanelKeys>(space_.positions + panel * kPanelKeys,
-                                                           kPanelKeys),
-                 read[panel], space_.k_panels + panel * call_.k_panel_lanes(),
-                 space_.v_panels + panel * call_.v_panel_lanes());
+      flags[block * kBlockPanels + panel] = 1;  // of this thread's keys alone
+      if (unit.gathered >= 0) continue;
+      space_.panels[panel] = take_panel(call_, address, positions_of(space_, panel), read[panel],
+                                        false, panel_space(call_, space_, panel));
     }
   }
 
   void add_part(const WorkItem& item, const TilePart& part, const VisitedPanels& visited) {
     const PartWork work = start_part(call_, item, part, 0, 0, space_);
-    const std::int64_t num_rows = work.rows.num_tokens * work.rows.num_heads;
-    for (std::int64_t row = 0; row < num_rows; ++row) {
-      const RowPlace place = row_place(call_, item, part, row);
+    for_each_row(call_, item, part, [&](std::int64_t row, const RowPlace& place) {
       const std::int64_t at = place.q_row * call_.q.shape[1] + place.q_head;
       space_.lse2[row] = lse_[static_cast<std::size_t>(at)] * 1.44269504F;
-    }
-    const PanelBlock panels = panel_block(call_, visited, space_.k_panels, space_.v_panels,
-                                          space_.non_finite, space_.positions);
+    });
+    const PanelBlock panels = panel_block(visited, space_.panels, space_.positions);
     const std::int64_t sums_stride = std::int64_t{panels.num_panels} * kPanelKeys;
     std::fill_n(space_.sums, work.rows.num_heads * sums_stride, 0.0F);
     KernelCounts counts;
@@ -119,9 +123,10 @@ class MassRunner {
     ledger_.executed_pairs += counts.executed_pairs;
     ledger_.needed_pairs += counts.needed_pairs;
     ledger_.exponentials += counts.executed_pairs;
-    for (std::int64_t head = 0; head < work.rows.num_heads; ++head) {
-      const std::int64_t q_head = row_place(call_, item, part, head).q_head;
-      scatter(item.sequence, q_head, visited.visited, space_.sums + head * sums_stride);
+    const float* sums = space_.sums;
+    for (int head : call_.plan.head_sets[static_cast<std::size_t>(part.head_set)]) {
+      scatter(item.sequence, item.kv_head * call_.group + head, visited.visited, sums);
+      sums += sums_stride;
     }
   }
 
@@ -200,6 +205,7 @@ std::optional<Ledger> column_mass(std::span<float> mass, const Plan& plan, const
   check_mass(call, mass, lse);
   check_pages(call);
   Workspace space = checked_workspace(call, workspace);
+  prepare(call, space);
   std::fill(mass.begin(), mass.end(), 0.0F);
   const auto items = items_by_head(call);
   std::vector<Ledger> ledgers(static_cast<std::size_t>(call.num_threads));

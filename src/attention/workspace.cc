@@ -35,12 +35,13 @@ GatheredPanels gathered_space(const Call& call, std::int64_t head_idx, std::int6
   GatheredPanels space = {head_idx / num_kv_heads, head_idx % num_kv_heads, set};
   space.k = carver.take<std::uint32_t>(panels * call.k_panel_lanes());
   space.v = carver.take<std::uint32_t>(panels * call.v_panel_lanes());
-  space.non_finite = carver.take<std::uint16_t>(panels);
+  space.panels = carver.take<PanelPlace>(panels);
   space.executed = carver.take<std::uint8_t>(panels);
   return space;
 }
 
-void pack_gathered(const Call& call, const GatheredPanels& gathered, std::int64_t panel) {
+void pack_gathered(const Call& call, const GatheredPanels& gathered, std::int64_t panel,
+                   const ThreadSpace& thread) {
   const auto& keys = call.plan.gathered_sets[static_cast<std::size_t>(gathered.set)];
   const auto num_keys = static_cast<std::int64_t>(keys.size());
   std::array<std::int64_t, kPanelKeys> positions = {};
@@ -51,9 +52,10 @@ void pack_gathered(const Call& call, const GatheredPanels& gathered, std::int64_
     read |= 1U << idx;
   }
   const KeyAddress address(call, gathered.sequence, gathered.kv_head);
-  gathered.non_finite[panel] = pack_panel(
-      call, address, positions, static_cast<std::uint16_t>(read),
-      gathered.k + panel * call.k_panel_lanes(), gathered.v + panel * call.v_panel_lanes());
+  const PanelSpace space = {gathered.k + panel * call.k_panel_lanes(),
+                            gathered.v + panel * call.v_panel_lanes()};
+  gathered.panels[panel] = gather_panel(call, address, positions, static_cast<std::uint16_t>(read),
+                                        {thread.k_panels, thread.v_panels}, space);
 }
 
 }  // namespace
@@ -73,6 +75,11 @@ Workspace::Workspace(const Call& call, std::byte* base) {
     }
   }
   size_bytes = carver.used();
+}
+
+PanelSpace panel_space(const Call& call, const ThreadSpace& space, int panel) {
+  return {space.k_panels + panel * call.k_panel_lanes(),
+          space.v_panels + panel * call.v_panel_lanes()};
 }
 
 const GatheredPanels& Workspace::gathered(std::int64_t sequence, std::int64_t kv_head,
@@ -97,7 +104,9 @@ void prepare(const Call& call, Workspace& workspace) {
     for (const GatheredPanels& gathered : workspace.gathered_panels) {
       const std::int64_t count = num_panels(call.plan, gathered.set);
       for (std::int64_t panel = 0; panel < count; ++panel, ++panel_idx) {
-        if (panel_idx % call.num_threads == thread) pack_gathered(call, gathered, panel);
+        if (panel_idx % call.num_threads == thread) {
+          pack_gathered(call, gathered, panel, workspace.threads[static_cast<std::size_t>(thread)]);
+        }
       }
     }
   });

@@ -44,15 +44,15 @@ struct PartWork {
 struct ThreadSpace {
   std::uint32_t* k_panels = nullptr;  // [kBlockPanels] packed
   std::uint32_t* v_panels = nullptr;
-  std::uint16_t non_finite[kBlockPanels] = {};
-  std::uint32_t* q = nullptr;         // [max_rows, k_steps]
-  StateBlock states[2] = {};          // [max_rows] of the split at hand, and of those before it
-  float* scratch = nullptr;           // [kScratchLanes]
-  float* slopes = nullptr;            // [max_parts, group]
-  std::int64_t* positions = nullptr;  // [kBlockKeys]
-  PartWork* parts = nullptr;          // [max_parts]
-  float* lse2 = nullptr;              // [max_rows]
-  float* sums = nullptr;              // [group, kBlockKeys]
+  PanelPlace panels[kBlockPanels] = {};  // of the block at hand: there, or where they lie packed
+  std::uint32_t* q = nullptr;            // [max_rows, k_steps]
+  StateBlock states[2] = {};             // [max_rows] of the split at hand, and of those before it
+  float* scratch = nullptr;              // [kScratchLanes]
+  float* slopes = nullptr;               // [max_parts, group]
+  std::int64_t* positions = nullptr;     // [kBlockKeys]
+  PartWork* parts = nullptr;             // [max_parts]
+  float* lse2 = nullptr;                 // [max_rows]
+  float* sums = nullptr;                 // [group, kBlockKeys]
 };
 
 // Panels of gathered keys of one (sequence, KV head, gathered set), packed before the items run.
@@ -62,9 +62,12 @@ struct GatheredPanels {
   std::int64_t set = 0;
   std::uint32_t* k = nullptr;
   std::uint32_t* v = nullptr;
-  std::uint16_t* non_finite = nullptr;  // [panels]
-  std::uint8_t* executed = nullptr;     // [panels] flags
+  PanelPlace* panels = nullptr;      // [panels]
+  std::uint8_t* executed = nullptr;  // [panels] flags
 };
+
+// The thread's own room for a panel of the block at hand.
+PanelSpace panel_space(const Call& call, const ThreadSpace& space, int panel);
 
 // The workspace of a call, laid out from `base`; with nullptr only its size is meant.
 struct Workspace {

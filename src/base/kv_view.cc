@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "lacuna/error.h"
@@ -35,6 +36,28 @@ std::int64_t at(std::span<const std::int64_t> values, std::int64_t idx) {
 Int128 reach(std::int64_t count, std::int64_t stride) {
   const Int128 wide = stride;
   return count < 1 ? 0 : (count - 1) * (wide < 0 ? -wide : wide);
+}
+
+void require_multiple(const std::string& name, std::int64_t value) {
+  if (value % kPanelTokens == 0) return;
+  throw Error(name + " is " + std::to_string(value) + "; allowed: multiples of " +
+              std::to_string(kPanelTokens) + " where k and v are packed");
+}
+
+// What only the packed layout asks for.
+void check_packed(const KvView& kv) {
+  if (kv.layout != KvLayout::kPacked) return;
+  require_multiple("page_size", kv.page_size);
+  for (std::int64_t sequence = 0; kv.page_size == 0 && sequence < kv.num_sequences(); ++sequence) {
+    require_multiple(indexed("starts", sequence), at(kv.starts, sequence));
+  }
+  for (const auto& [name, stride, dims] :
+       {std::tuple{"k_strides.token", kv.k_strides.token, packed_k_dims(kv.dtype, kv.head_dim)},
+        std::tuple{"v_strides.token", kv.v_strides.token, packed_v_dims(kv.v_head_dim)}}) {
+    if (stride == dims) continue;
+    throw Error(std::string(name) + " is " + std::to_string(stride) +
+                "; allowed: " + std::to_string(dims) + ", the padded dims of the packed layout");
+  }
 }
 
 // Addresses are computed in 64 bits: no offset of an element may leave them.
@@ -157,10 +180,14 @@ void check(const KvView& kv) {
   } else {
     check_table(kv);
   }
+  check_packed(kv);
   if (!has_keys) return;
   require_data(kv);
-  require_reach("k_strides", kv, kv.k_strides, num_tokens, kv.head_dim);
-  require_reach("v_strides", kv, kv.v_strides, num_tokens, kv.v_head_dim);
+  const bool packed =
+      kv.layout == KvLayout::kPacked;  // its last panel is whole, its dims are apart
+  if (packed) num_tokens += kPanelTokens;
+  require_reach("k_strides", kv, kv.k_strides, num_tokens, packed ? 1 : kv.head_dim);
+  require_reach("v_strides", kv, kv.v_strides, num_tokens, packed ? 1 : kv.v_head_dim);
 }
 
 }  // namespace lacuna

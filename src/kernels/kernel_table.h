@@ -9,7 +9,7 @@ namespace lacuna {
 //
 // Keys come in panels of kPanelKeys. A block is what one running maximum is taken over: the panels
 // of kBlockPanels·kPanelKeys keys at absolute multiples. All packed numbers are 32-bit lanes: an
-// f32, or a pair of bfloat16 with the even one in the low half.
+// f32, or a pair of bfloat16 with the even one in the low half. The layout is kv_view.h's kPacked:
 //   K panel  [k_steps][16 keys]         step: one dim, or a pair of dims
 //   V panel  [⌈v_head_dim/16⌉][16 or 8][16 dims]   a key, or a pair of keys
 //   Q row    [k_steps]
@@ -99,6 +99,12 @@ struct TileKernel {
   // Returns the keys that hold a number which is not finite.
   std::uint16_t (*pack_v)(void* panel, const PanelSource&) noexcept;
 
+  // From panels of 16-bit pairs, as memory may hold them, to this kernel's f32 lanes: rows of 16
+  // pairs become two rows each, the last of `num_rows` maybe one. F32 kernels only.
+  void (*widen_panel)(void* panel, const void* pairs, ElementType, std::int64_t num_rows) noexcept;
+  // Keys of a packed V panel that hold a number which is not finite.
+  std::uint16_t (*non_finite_keys)(const void* v_panel, std::int64_t dim_blocks) noexcept;
+
   // vector[d] = o[d]·factor, rounded to the type; factor 0 writes zeros and reads nothing.
   void (*write_row)(void* vector, ElementType, std::int64_t dim_stride, std::int64_t dim,
                     const float* o, float factor) noexcept;
@@ -126,11 +132,19 @@ struct TileKernel {
   }
 };
 
+// Packs panels as memory holds them, numbers as they are: f32 lanes, or pairs of any 16-bit type.
+struct PanelPacker {
+  void (*pack_k)(void* panel, const PanelSource&) noexcept;
+  std::uint16_t (*pack_v)(void* panel, const PanelSource&) noexcept;
+};
+
 // The tables of one instruction set; bf16 is nullptr where it has no product of its own.
 struct KernelTable {
   const char* isa;
   const TileKernel* f32;
   const TileKernel* bf16;
+  PanelPacker f32_packer;
+  PanelPacker pair_packer;
 };
 
 extern const KernelTable kKernelTablePortable;
@@ -151,6 +165,9 @@ KernelWork take_counted_work();
 
 // Adds a table at the end of the list, to be asked for by name. For tests, before any thread.
 void add_kernel_table(const KernelTable& table);
+
+// The packer of the best table.
+const PanelPacker& panel_packer(ElementType type);
 
 // The kernel that serves these inputs; `isa` "" is kernel_isa(q, kv). Throws as kernel_isa().
 const TileKernel& tile_kernel(const char* isa, ElementType q, ElementType kv);

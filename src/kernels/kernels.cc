@@ -112,6 +112,11 @@ std::vector<std::string> kernel_isas() {
   return names;
 }
 
+const PanelPacker& panel_packer(ElementType type) {
+  const KernelTable& best = *tables().front();
+  return type == ElementType::kF32 ? best.f32_packer : best.pair_packer;
+}
+
 void add_kernel_table(const KernelTable& table) { added_tables().push_back(&table); }
 
 std::string kernel_isa(DType q, DType kv) { return choose_once(element(q), element(kv)).isa; }

@@ -179,6 +179,33 @@ unsigned non_finite_keys(const Vectors& keys) {
   return bad;
 }
 
+// One lane of a V panel for kLanes dims, and its largest size so far, to tell whether all numbers
+// are finite: as bits, the sizes of ∞ and NaN are the largest.
+template <typename Product, ElementType kType>
+I32 value_lanes(const unsigned char* const* pieces, int key, I32& largest) {
+  if constexpr (Product::kIsBf16) {
+    const auto* const even = reinterpret_cast<const std::uint16_t*>(pieces[key]);
+    const auto* const odd = reinterpret_cast<const std::uint16_t*>(pieces[key + 1]);
+    const I32 pair = or_bits(load_u16(even), shift_left(load_u16(odd), 16));
+    largest = max_halves(largest, and_bits(pair, broadcast_bits(0x7fff7fffU)));
+    return pair;
+  } else {
+    const I32 lanes = widened<kType>(pieces[key]);
+    largest = max_bits(largest, and_bits(lanes, broadcast_bits(0x7fffffffU)));
+    return lanes;
+  }
+}
+
+template <typename Product>
+bool all_finite(I32 largest) {
+  if constexpr (Product::kIsBf16) {
+    return !any_at_least(and_bits(largest, broadcast_bits(0x7fff0000U)), 0x7f800000) &&
+           !any_at_least(shift_left(largest, 16), 0x7f800000);
+  } else {
+    return !any_at_least(largest, 0x7f800000);
+  }
+}
+
 template <typename Product>
 std::uint16_t pack_v(void* panel, const PanelSource& source) noexcept {
   constexpr int kKeys = kPanelKeys / Product::kPanelSteps;  // of a lane
@@ -187,30 +214,62 @@ std::uint16_t pack_v(void* panel, const PanelSource& source) noexcept {
   const Vectors keys = {source.vectors, element_bytes(source.type), source.dim_stride, source.dim};
   unsigned bad_keys = 0;
   with_type(source.type, [&]<ElementType kType>() {
-    I32 largest = broadcast_bits(0);  // bits of a size: those of ∞ and NaN are at least 0x7f800000
+    I32 largest = broadcast_bits(0);
     for_pieces<kPanelKeys, kLanes>(keys, padded_dim, [&](std::int64_t first, const auto& pieces) {
       Lane32* const to =
           static_cast<Lane32*>(panel) + first / kDimBlock * kBlockLanes + first % kDimBlock;
       I32 largest_here = largest;
-      const auto see = [&](I32 lanes) {
-        largest_here = max_bits(largest_here, and_bits(lanes, broadcast_bits(0x7fffffffU)));
-      };
 #pragma GCC unroll 16
       for (int key = 0; key < kPanelKeys; key += kKeys) {
-        I32 lanes = widened<kType>(pieces[key]);
-        see(lanes);
-        if constexpr (Product::kIsBf16) {  // widened bfloat16 lies in the high half
-          const I32 odd = widened<kType>(pieces[key + 1]);
-          see(odd);
-          lanes = or_bits(shift_right(lanes, 16), odd);
-        }
-        store_bits(to + key / kKeys * kDimBlock, lanes);
+        store_bits(to + key / kKeys * kDimBlock,
+                   value_lanes<Product, kType>(pieces, key, largest_here));
       }
       largest = largest_here;
     });
-    if (any_at_least(largest, 0x7f800000)) bad_keys = non_finite_keys<kType>(keys);
+    if (!all_finite<Product>(largest)) bad_keys = non_finite_keys<kType>(keys);
   });
   return static_cast<std::uint16_t>(bad_keys);
+}
+
+// Rows of 16 pairs to rows of 16 f32: of K a step is a pair of dims, of V a pair of keys.
+inline void widen_panel(void* panel, const void* pairs, ElementType type,
+                        std::int64_t num_rows) noexcept {
+  auto* to = static_cast<Lane32*>(panel);
+  const auto* from = static_cast<const Lane32*>(pairs);
+  const auto widen = [&](I32 halves) {  // low ones
+    return type == ElementType::kBf16 ? shift_left(halves, 16) : as_i32(widen_f16(halves));
+  };
+  for (std::int64_t row = 0; row < num_rows; row += 2, to += 2 * kPanelKeys, from += kPanelKeys) {
+    for (int vec = 0; vec < kVecs; ++vec) {
+      const I32 lanes = load_bits(from + vec * kLanes);
+      store_bits(to + vec * kLanes, widen(and_bits(lanes, broadcast_bits(0xffffU))));
+      if (row + 1 == num_rows) continue;
+      store_bits(to + kPanelKeys + vec * kLanes, widen(shift_right(lanes, 16)));
+    }
+  }
+}
+
+// One key at a time: only panels with a mask are asked.
+template <typename Product>
+std::uint16_t non_finite_keys_of_panel(const void* v_panel, std::int64_t dim_blocks) noexcept {
+  constexpr int kKeys = kPanelKeys / Product::kPanelSteps;  // of a lane
+  const auto* const lanes = static_cast<const Lane32*>(v_panel);
+  unsigned bad = 0;
+  for (std::int64_t row = 0; row < dim_blocks * Product::kPanelSteps; ++row) {
+    const int key = static_cast<int>(row % Product::kPanelSteps) * kKeys;
+    for (int vec = 0; vec < kVecs; ++vec) {
+      const I32 bits = load_bits(lanes + row * kDimBlock + vec * kLanes);
+      if constexpr (Product::kIsBf16) {
+        const I32 even = and_bits(shift_left(bits, 16), broadcast_bits(0x7fffffffU));
+        if (any_at_least(even, 0x7f800000)) bad |= 1U << key;
+        const I32 odd = and_bits(bits, broadcast_bits(0x7fff0000U));
+        if (any_at_least(odd, 0x7f800000)) bad |= 2U << key;
+      } else if (any_at_least(and_bits(bits, broadcast_bits(0x7fffffffU)), 0x7f800000)) {
+        bad |= 1U << key;
+      }
+    }
+  }
+  return static_cast<std::uint16_t>(bad);
 }
 
 }  // namespace

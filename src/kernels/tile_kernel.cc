@@ -273,9 +273,20 @@ void attend_dense(const StateBlock& state, const RowBlock& rows, const DensePane
 
 template <typename Product>
 constexpr TileKernel make_kernel() {
-  return {LACUNA_KERNEL_ISA, Product::kIsBf16, pack_q<Product>, pack_k<Product>,
-          pack_v<Product>,   write_row,        attend<Product>, attend_dense<Product>,
-          mass<Product>,     merge_states};
+  TileKernel kernel = {};
+  kernel.isa = LACUNA_KERNEL_ISA;
+  kernel.bf16_products = Product::kIsBf16;
+  kernel.pack_q = pack_q<Product>;
+  kernel.pack_k = pack_k<Product>;
+  kernel.pack_v = pack_v<Product>;
+  kernel.widen_panel = widen_panel;
+  kernel.non_finite_keys = non_finite_keys_of_panel<Product>;
+  kernel.write_row = write_row;
+  kernel.attend = attend<Product>;
+  kernel.attend_dense = attend_dense<Product>;
+  kernel.mass = mass<Product>;
+  kernel.merge = merge_states;
+  return kernel;
 }
 
 constexpr TileKernel kF32Kernel = make_kernel<F32Product>();
@@ -296,6 +307,10 @@ KernelWork take_counted_work() {
 }
 #endif
 
-constinit const KernelTable LACUNA_KERNEL_TABLE = {LACUNA_KERNEL_ISA, &kF32Kernel, kBf16};
+constinit const KernelTable LACUNA_KERNEL_TABLE = {LACUNA_KERNEL_ISA,
+                                                   &kF32Kernel,
+                                                   kBf16,
+                                                   {pack_k<F32Product>, pack_v<F32Product>},
+                                                   {pack_k<Bf16Product>, pack_v<Bf16Product>}};
 
 }  // namespace lacuna

@@ -121,6 +121,11 @@ inline F32 select(std::uint32_t bits, F32 x, F32 other) { return (bits & 1U) != 
 // The larger of numbers that are not negative, and whether a lane is at least `limit`.
 inline I32 max_bits(I32 a, I32 b) { return a.value > b.value ? a : b; }
 inline bool any_at_least(I32 x, std::int32_t limit) { return x.value >= limit; }
+// The larger 16-bit numbers of each lane's halves.
+inline I32 max_halves(I32 a, I32 b) {
+  const auto low = max_bits(and_bits(a, {0xffff}), and_bits(b, {0xffff}));
+  return or_bits(shift_left(max_bits(shift_right(a, 16), shift_right(b, 16)), 16), low);
+}
 inline float reduce_max(F32 x) { return x.value; }
 inline float reduce_add(F32 x) { return x.value; }
 inline void count_exponential() { ++simd_counts.exponentials; }
@@ -234,7 +239,19 @@ inline I32 max_bits(I32 a, I32 b) {
   return reinterpret_cast<I32>(
       _mm512_maskz_max_epi32(0xffff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 }
+inline I32 max_halves(I32 a, I32 b) {
+  return reinterpret_cast<I32>(_mm512_maskz_max_epu16(0xffffffff, reinterpret_cast<__m512i>(a),
+                                                      reinterpret_cast<__m512i>(b)));
+}
 #else
+// The larger 16-bit numbers of each lane's halves.
+inline I32 max_halves(I32 a, I32 b) {
+  typedef std::uint16_t U16 __attribute__((vector_size(4 * kLanes)));
+  const U16 x = reinterpret_cast<U16>(a);
+  const U16 y = reinterpret_cast<U16>(b);
+  const U16 larger = reinterpret_cast<U16>(x > y);
+  return reinterpret_cast<I32>((larger & x) | (~larger & y));
+}
 inline I32 max_bits(I32 a, I32 b) {
   const I32 larger = a > b;
   return (larger & a) | (~larger & b);
