@@ -1,4 +1,5 @@
-"""The main job once: what Gemma 3 270M costs with its own layer table, all full, and window only.
+"""The main job once: what Gemma 3 270M costs with its own layer table, all full, and window only;
+then its two kinds of layers with the real kernels, what they execute beside what was predicted.
 
     demo.py PROGRAM
 """
@@ -76,9 +77,60 @@ def demo(program, model):
             f"{table(side_by_side(reports))}")
 
 
+# The heads of Gemma 3 270M, and how many of its layers are of each kind.
+HEADS = ["--num-q-heads", "4", "--num-kv-heads", "1", "--head-dim", "256"]
+KINDS = {"window(512)": 15, "full": 3}
+TOKENS = 8192
+
+
+def bench(program):
+    """`lacuna bench kernels` for one layer of each kind; its progress goes to the terminal."""
+    command = [program, "bench", "kernels", *HEADS, "--length", str(TOKENS), "--dtype", "bf16",
+               "--repetitions", "3", "--json"]
+    for attend in KINDS:
+        command += ["--attend", attend]
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"demo: failed: {' '.join(command)}")
+    return json.loads(result.stdout)
+
+
+def roofline(row, bandwidth):
+    """Seconds below which the row cannot be, and what binds: products, or bytes of K and V once."""
+    peak = max(max(round_["f32_flops_per_s"], 0.95 * round_["bf16_flops_per_s"])
+               for round_ in row["rounds"])
+    by_products = row["useful_flops"] / peak
+    by_bytes = row["ledger"]["distinct_bytes"] / max(point["bytes_per_s"] for point in bandwidth)
+    return max((by_products, "products"), (by_bytes, "bytes"))
+
+
+def kernels_table(report):
+    """One line for each kind of layer."""
+    rows = [["", "predicted pairs", "executed pairs", "", "a layer, ms", "roofline, ms", "reached",
+             "all such layers, ms"]]
+    for row in report["rows"]:
+        seconds = row["whole"]["seconds"]["p50"]
+        bound, binds = roofline(row, report["bandwidth"])
+        executed = row["ledger"]["executed_pairs"]
+        count = KINDS[row["attend"]]
+        rows.append([f"{count} x {row['attend']}", number(row["predicted_pairs"]), number(executed),
+                     "equal" if executed == row["predicted_pairs"] else "DIFFERENT",
+                     f"{1e3 * seconds:.1f}", f"{1e3 * bound:.1f} ({binds})",
+                     f"{100 * bound / seconds:.0f} %", f"{1e3 * seconds * count:.0f}"])
+    return table(rows)
+
+
+def kernels_demo(program):
+    """The second step: real kernels. Its times are this machine's, at this moment."""
+    report = bench(program)
+    return (f"\nThe attention of its layers, computed: {TOKENS} tokens, one thread, "
+            f"{report['rows'][0]['isa']} kernels\n\n{kernels_table(report)}")
+
+
 def main():
     program = str(pathlib.Path(sys.argv[1]).resolve())
-    print(demo(program, default_cache_dir() / "models" / GEMMA.file_name), end="")
+    print(demo(program, default_cache_dir() / "models" / GEMMA.file_name), end="", flush=True)
+    print(kernels_demo(program), end="")
 
 
 if __name__ == "__main__":

@@ -29,5 +29,31 @@ class Demo(unittest.TestCase):
         self.assertEqual(self.rows()["hops, first token to last"], ["1", "–"])
 
 
+def kernel_row(attend, executed):
+    return {"attend": attend, "predicted_pairs": 1000, "useful_flops": 3e9,
+            "ledger": {"executed_pairs": executed, "distinct_bytes": 4e6},
+            "rounds": [{"f32_flops_per_s": 1e11, "bf16_flops_per_s": 2e11}],
+            "whole": {"seconds": {"p50": 0.1}}}
+
+
+class Kernels(unittest.TestCase):
+    def rows(self, bandwidth=1e10):
+        report_ = {"bandwidth": [{"bytes_per_s": bandwidth}],
+                   "rows": [kernel_row("window(512)", 1000), kernel_row("full", 1001)]}
+        return demo.kernels_table(report_).splitlines()
+
+    def test_executed_pairs_that_were_not_predicted_stand_out(self):
+        _, window, full = self.rows()
+        self.assertIn("equal", window)
+        self.assertIn("DIFFERENT", full)
+
+    def test_the_roofline_is_whichever_takes_longer(self):
+        self.assertIn("15.8 (products)", self.rows()[1])  # 3e9 of 0.95 x 2e11 a second
+        self.assertIn("40.0 (bytes)", self.rows(bandwidth=1e8)[1])
+
+    def test_layers_of_a_kind_add_up(self):
+        self.assertTrue(self.rows()[1].endswith("1500"), self.rows()[1])
+
+
 if __name__ == "__main__":
     unittest.main()

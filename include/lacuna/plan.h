@@ -72,6 +72,9 @@ struct WorkItem {
 struct PlanOptions {
   Tile tile = {16, 16};             // the chosen kernel's unit: q 1..64, k 1..16
   std::int64_t tiles_per_item = 0;  // 0: chosen from the heads and rows; else at least 1
+  // Threads that the work is cut for: several items for each, where there are as many tiles. A row
+  // has the same bits whatever is chosen.
+  std::int64_t num_threads = 2;
 };
 
 // Which tiles a call visits and in what order: made once, run for every layer and step with the

@@ -28,16 +28,6 @@ Normaliser normaliser(double top, double l, double sink) {
   return {static_cast<float>(own / denominator), static_cast<float>(base + std::log(denominator))};
 }
 
-// Halves onto each other: four steps instead of a chain of sixteen.
-double sum_of(const float* partial) {
-  double sums[kPanelKeys];
-  for (int idx = 0; idx < kPanelKeys; ++idx) sums[idx] = static_cast<double>(partial[idx]);
-  for (int half = kPanelKeys / 2; half > 0; half /= 2) {
-    for (int idx = 0; idx < half; ++idx) sums[idx] += sums[idx + half];
-  }
-  return sums[0];
-}
-
 void* vector_of(const MutableTensorView& out, const RowPlace& place) {
   return static_cast<std::byte*>(out.data) +
          out.offset(place.q_row, place.q_head) * size_bytes(out.dtype);
@@ -53,9 +43,12 @@ void write_rows(const Call& call, const WorkItem& item, const PartWork& work,
     const auto head = static_cast<std::size_t>(place.q_head);
     const double sink =
         static_cast<double>(has_sinks ? call.options.sink_logits[head] : kMinusInfinity);
-    const Normaliser norm = state.empty ? normaliser(0, 0, sink)
-                                        : normaliser(static_cast<double>(state.m[row]) * unit,
-                                                     sum_of(state.l + row * kPanelKeys), sink);
+    const Normaliser norm =
+        state.empty
+            ? normaliser(0, 0, sink)
+            : normaliser(static_cast<double>(state.m[row]) * unit,
+                         static_cast<double>(call.kernel.row_sum(state.l + row * kPanelKeys)),
+                         sink);
     call.kernel.write_row(vector_of(outputs.out, place),
                           static_cast<ElementType>(outputs.out.dtype), outputs.out.strides[2],
                           outputs.out.shape[2], state.o + row * call.o_stride(), norm.factor);

@@ -84,6 +84,7 @@ Plan plan_of(const KernelProblem& problem, std::span<const Topology> topologies)
   const SequenceRows rows = sequence_rows(problem);
   PlanOptions options;
   options.tile = kernel_tile();
+  options.num_threads = problem.threads;
   return make_plan(topologies, std::span(&rows, 1), problem.heads, options);
 }
 

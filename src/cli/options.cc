@@ -237,7 +237,8 @@ void add_work_flags(CLI::App& app, WorkFlags& flags) {
              "prefill: queries in flight at a time; 0: the whole prompt (0)");
   add_number(app, "--verify-rows", flags.verify_rows, 1, 4096,
              "decode: rows a step computes, drafts and one (1)");
-  app.add_option("--tile", flags.tile, "Q,K: smallest executed unit in tokens (16,16: the kernels')");
+  app.add_option("--tile", flags.tile,
+                 "Q,K: smallest executed unit in tokens (16,16: the kernels')");
   app.add_option("--kv-dtype", flags.kv_dtype, "how K and V are stored (bf16)");
   add_number(app, "--page-size", flags.page_size, 1, 1 << 20, "tokens of a page (64)");
   add_number(app, "--threads", flags.threads, 0, 4096, "threads of a measurement; 0: all (0)");

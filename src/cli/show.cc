@@ -286,7 +286,8 @@ void add_show_flags(CLI::App& app, ShowFlags& flags) {
   add_number(app, "--length", flags.length, 0, kLongest, "tokens of the segment");
   add_number(app, "--layer", flags.layer, 0, 65535, "draw this layer's mask alone");
   add_number(app, "--seeds", flags.seeds, 1, 1000, "random tables: seeds to look at (5)");
-  app.add_option("--tile", flags.tile, "Q,K: smallest executed unit in tokens (16,16: the kernels')");
+  app.add_option("--tile", flags.tile,
+                 "Q,K: smallest executed unit in tokens (16,16: the kernels')");
   app.add_option("--svg", flags.svg, "file to draw the mask into");
 }
 

@@ -109,6 +109,9 @@ struct TileKernel {
   void (*write_row)(void* vector, ElementType, std::int64_t dim_stride, std::int64_t dim,
                     const float* o, float factor) noexcept;
 
+  // Σ of a row's 16 partial sums l.
+  float (*row_sum)(const float* l) noexcept;
+
   // Scores, softmax and values of the rows over one block; the state takes it in.
   void (*attend)(const StateBlock&, const RowBlock&, const PanelBlock&, const BlockShape&,
                  const ScoreRule&, float* scratch, KernelCounts*) noexcept;

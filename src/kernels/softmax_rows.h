@@ -104,7 +104,8 @@ float softmax_row(const StateBlock& state, std::int64_t row, std::int64_t token,
       Product::store_weights(scores, slot * kVecs + vec, weights);
     }
   }
-  const float factor = old_max == new_max ? 1.0F : exp2_one((old_max - base) * unit);
+  const bool keeps = state.empty || old_max == new_max;  // empty: nothing that could be rescaled
+  const float factor = keeps ? 1.0F : exp2_one((old_max - base) * unit);
   for (int vec = 0; vec < kVecs; ++vec) {
     float* const l = state.l + row * kPanelKeys + vec * kLanes;
     store(l, state.empty ? sums[vec] : fused(load(l), broadcast(factor), sums[vec]));
@@ -126,6 +127,12 @@ inline void add_mass_row(float* mass, const float* scores, std::int64_t token,
     }
     store(mass + vec * kLanes, load(mass + vec * kLanes) + weights);
   }
+}
+
+inline float row_sum(const float* l) noexcept {
+  F32 sum = load(l);
+  for (int vec = 1; vec < kVecs; ++vec) sum = sum + load(l + vec * kLanes);
+  return reduce_add(sum);
 }
 
 // into ⊕= from. Where one side is empty, its factor is 0 or the other's is exactly 1, and finite

@@ -282,6 +282,7 @@ constexpr TileKernel make_kernel() {
   kernel.widen_panel = widen_panel;
   kernel.non_finite_keys = non_finite_keys_of_panel<Product>;
   kernel.write_row = write_row;
+  kernel.row_sum = row_sum;
   kernel.attend = attend<Product>;
   kernel.attend_dense = attend_dense<Product>;
   kernel.mass = mass<Product>;

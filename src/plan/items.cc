@@ -9,16 +9,18 @@
 namespace lacuna {
 namespace {
 
-// Items of about kRows rows × query heads, so that packing K and V pays, but no fewer than kItems
-// of them, so that threads find work.
-std::int64_t choose_tiles_per_item(const Plan& plan, std::span<const HeadTiles> tiles) {
+// Items of about kRows rows × query heads, so that packing K and V pays, but no fewer than
+// kItemsOfThread for each of several threads, so that all find work to the end.
+std::int64_t choose_tiles_per_item(const Plan& plan, std::span<const HeadTiles> tiles,
+                                   std::int64_t num_threads) {
   constexpr std::int64_t kRows = 512;
-  constexpr std::int64_t kItems = 16;
+  constexpr std::int64_t kItemsOfThread = 8;
+  const std::int64_t num_items = num_threads == 1 ? 1 : kItemsOfThread * num_threads;
   std::int64_t num_tiles = 0;
   for (const HeadTiles& head : tiles) num_tiles += head.end - head.begin;
   const std::int64_t group_size = plan.heads.num_q_heads / plan.heads.num_kv_heads;
   const std::int64_t by_rows = kRows / (plan.tile.q * group_size);
-  return std::max<std::int64_t>(1, std::min(by_rows, num_tiles / kItems));
+  return std::max<std::int64_t>(1, std::min(by_rows, num_tiles / num_items));
 }
 
 class ItemMaker {
@@ -47,9 +49,11 @@ class ItemMaker {
 
 }  // namespace
 
-void append_items(Draft& draft, std::span<const HeadTiles> tiles, std::int64_t tiles_per_item) {
+void append_items(Draft& draft, std::span<const HeadTiles> tiles, const PlanOptions& options) {
   Plan& plan = draft.plan();
-  if (tiles_per_item == 0) tiles_per_item = choose_tiles_per_item(plan, tiles);
+  const std::int64_t tiles_per_item = options.tiles_per_item > 0
+                                          ? options.tiles_per_item
+                                          : choose_tiles_per_item(plan, tiles, options.num_threads);
   ItemMaker maker(plan);
   auto head = tiles.begin();
   for (std::int64_t sequence = 0; sequence < std::ssize(plan.sequences); ++sequence) {

@@ -9,7 +9,7 @@
 namespace lacuna {
 
 // Cuts the tiles of each sequence and KV head into items, heaviest first, and names each one's
-// gathered sets. `tiles` is [num_sequences, num_kv_heads]; tiles_per_item 0 chooses.
-void append_items(Draft& draft, std::span<const HeadTiles> tiles, std::int64_t tiles_per_item);
+// gathered sets. `tiles` is [num_sequences, num_kv_heads].
+void append_items(Draft& draft, std::span<const HeadTiles> tiles, const PlanOptions& options);
 
 }  // namespace lacuna

@@ -39,7 +39,7 @@ Plan build_plan(std::span<const Topology> topologies, std::span<const SequenceRo
     }
     for (const std::size_t group : classes.group_of_kv_head) tiles.push_back(groups[group]);
   }
-  append_items(draft, tiles, options.tiles_per_item);
+  append_items(draft, tiles, options);
   return std::move(draft.plan());
 }
 
@@ -67,7 +67,7 @@ Plan make_plan(std::span<const KeyRanges> key_ranges, std::span<const SequenceRo
     const SequenceStrips strips = make_strip(draft, key_ranges[at], sequences[at / num_kv_heads]);
     tiles.push_back(append_tiles(draft, strips, all_heads));
   }
-  append_items(draft, tiles, options.tiles_per_item);
+  append_items(draft, tiles, options);
   return std::move(draft.plan());
 }
 

@@ -76,6 +76,13 @@ TEST(PlanCheck, RefusesANegativeNumberOfTilesAnItem) {
             "tiles_per_item is -1; allowed: 0, which chooses, or at least 1");
 }
 
+TEST(PlanCheck, RefusesThreadsThatNobodyHas) {
+  for (std::int64_t num_threads : {0, -1, 4097}) {
+    EXPECT_EQ(refusal(kGood, {8, 2}, {.tile = {16, 16}, .num_threads = num_threads}),
+              "num_threads is " + std::to_string(num_threads) + "; allowed: 1..4096");
+  }
+}
+
 TEST(PlanCheck, RefusesGlobalTokensThatAreNotResolved) {
   const Topology topology({GlobalTokens{{7}}}, true);
   EXPECT_THROW(make_plan(std::span(&topology, 1), kGood, {1, 1}), Error);

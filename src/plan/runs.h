@@ -10,7 +10,8 @@
 namespace lacuna {
 
 constexpr std::int64_t kMostTileRows = 64;
-constexpr std::int64_t kMostTileKeys = 16;  // bits of a mask's word
+constexpr std::int64_t kMostTileKeys = 16;
+constexpr std::int64_t kMostThreads = 4096;  // bits of a mask's word
 
 // Appends the tiles of tile_k keys that the rows visit, ascending: runs of whole tiles, and edge
 // tiles with their masks. Takes a few steps a run, whatever the length of a range. REQUIRES: at
