@@ -19,8 +19,9 @@ namespace lacuna {
 enum class KernelPath {
   kRun,          // run() of attention.h
   kMaskedDense,  // masked_dense(): what a mask without skipping costs
+  kPrepacked,    // run() on K and V packed before it, as a cache holds them
 };
-std::string_view to_string(KernelPath path);  // "run", "masked_dense"
+std::string_view to_string(KernelPath path);  // "run", "masked_dense", "prepacked"
 
 // One row of `lacuna bench kernels`: one sequence, one layer. A plain value.
 struct KernelProblem {

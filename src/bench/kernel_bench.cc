@@ -1,6 +1,7 @@
 #include "lacuna/kernel_bench.h"
 
 #include <algorithm>
+#include <deque>
 
 #include "bench/limits.h"
 #include "bench/problem.h"
@@ -78,7 +79,7 @@ struct KernelBench::State {
   explicit State(const KernelBenchOptions& options) : shared(options.seed, options.stop) {}
 
   Shared shared;
-  std::vector<TimedRow> timed;
+  std::deque<TimedRow> timed;  // which never moves its rows: they hold views of themselves
   std::vector<KernelRow> rows;
 };
 

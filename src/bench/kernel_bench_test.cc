@@ -46,6 +46,8 @@ TEST(KernelBench, EveryKindOfRowIsAsPredictedAndRight) {
   problems.push_back(tiny());
   problems.back().path = KernelPath::kMaskedDense;
   problems.push_back(tiny());
+  problems.back().path = KernelPath::kPrepacked;
+  problems.push_back(tiny());
   problems.back().rows = 3;
   problems.push_back(tiny("window(4,4)"));
   problems.back().causal = false;
@@ -54,6 +56,8 @@ TEST(KernelBench, EveryKindOfRowIsAsPredictedAndRight) {
   for (const DType dtype : {DType::kBf16, DType::kF16}) {
     problems.push_back(tiny());
     problems.back().dtype = dtype;
+    problems.push_back(problems.back());
+    problems.back().path = KernelPath::kPrepacked;
   }
   const KernelBenchResult result = run_kernel_bench(problems, quick());
   ASSERT_EQ(result.rows.size(), problems.size());

@@ -25,6 +25,7 @@ constexpr DType kMeasuredDTypes[] = {DType::kF32, DType::kBf16};
 // Around every number of rows at which a tile, or a register block, changes.
 constexpr std::int64_t kFewRows[] = {2,  3,  4,  5,  7,  8,  12, 15, 16, 17,
                                      24, 31, 32, 33, 47, 48, 49, 63, 64};
+constexpr std::int64_t kFewRowsToPack[] = {2, 4, 8, 16, 32, 64};
 
 KernelProblem problem_of(const char* attend, DType dtype, std::int64_t width = 128) {
   KernelProblem problem;
@@ -43,6 +44,11 @@ KernelProblem gpt_oss() {
 
 KernelProblem with_threads(KernelProblem problem, std::int64_t threads) {
   problem.threads = threads;
+  return problem;
+}
+
+KernelProblem prepacked(KernelProblem problem) {
+  problem.path = KernelPath::kPrepacked;
   return problem;
 }
 
@@ -66,7 +72,11 @@ std::vector<KernelProblem> speed_problems(std::int64_t max_threads) {
       problems.push_back(with_threads(problem_of("full", dtype), 2));
       problems.push_back(with_threads(problem_of(kWide, dtype), 2));
     }
+    problems.push_back(prepacked(problem_of("full", dtype)));
     for (const std::int64_t rows : kFewRows) {
+      problems.push_back(prepacked(with_rows(problem_of("full", dtype), rows)));
+    }
+    for (const std::int64_t rows : kFewRowsToPack) {
       problems.push_back(with_rows(problem_of("full", dtype), rows));
     }
   }

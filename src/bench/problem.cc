@@ -111,6 +111,8 @@ std::string_view to_string(KernelPath path) {
       return "run";
     case KernelPath::kMaskedDense:
       return "masked_dense";
+    case KernelPath::kPrepacked:
+      return "prepacked";
   }
   return "unknown";
 }

@@ -86,6 +86,11 @@ TimedRow::TimedRow(const KernelProblem& problem, Shared& shared, const KernelBen
 }
 
 void TimedRow::prepare() {
+  kv_ = inputs_->kv();
+  if (row_.problem.path == KernelPath::kPrepacked) {
+    packed_ = AlignedBytes(packed_kv_bytes(kv_));
+    kv_ = pack_kv(packed_.first(packed_.size()), packed_starts_, kv_);
+  }
   const Clock::time_point begin = Clock::now();
   plan_ = plan_of(row_.problem, topologies_);
   row_.first_plan_seconds = seconds_since(begin);
@@ -123,17 +128,16 @@ Ledger TimedRow::call(const Plan& plan) {
   if (problem.threads > 1) options.pool = &shared_.pool(problem.threads);
   if (problem.learned_sinks) options.sink_logits = inputs_->sink_logits;
   const TensorView q = inputs_->q_rows(problem.num_rows());
-  const KvView kv = inputs_->kv();
   const Outputs into = outputs();
   const MutableTensorView out =
       mutable_tensor_view(const_cast<void*>(into.out.data), problem.dtype, into.out.shape);
   const std::span<float> lse = shared_.lse(static_cast<std::int64_t>(into.lse.size()));
   std::optional<Ledger> ledger;
   if (problem.path == KernelPath::kMaskedDense) {
-    ledger = masked_dense(out, lse, plan, q, kv, options);
+    ledger = masked_dense(out, lse, plan, q, kv_, options);
   } else {
-    row_.workspace_bytes = workspace_bytes(plan, q, kv, options);
-    ledger = run(out, lse, plan, q, kv, shared_.workspace(row_.workspace_bytes), options);
+    row_.workspace_bytes = workspace_bytes(plan, q, kv_, options);
+    ledger = run(out, lse, plan, q, kv_, shared_.workspace(row_.workspace_bytes), options);
   }
   if (!ledger) throw Stopped{};
   return *ledger;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -48,6 +49,9 @@ class TimedRow {
   // Throws Error, and Stopped.
   TimedRow(const KernelProblem& problem, Shared& shared, const KernelBenchOptions& options);
 
+  TimedRow(const TimedRow&) = delete;
+  TimedRow& operator=(const TimedRow&) = delete;
+
   const KernelRow& row() const { return row_; }
   // Throws Stopped.
   void time_once(std::int64_t round);
@@ -63,6 +67,9 @@ class TimedRow {
   Shared& shared_;
   KernelRow row_;
   std::shared_ptr<const Inputs> inputs_;
+  AlignedBytes packed_;  // K and V, where the row takes them so
+  std::array<std::int64_t, 1> packed_starts_ = {0};
+  KvView kv_;
   std::vector<Topology> topologies_;
   Plan plan_;
   bool cpu_time_ = false;

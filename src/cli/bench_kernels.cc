@@ -26,7 +26,7 @@ bool says_problem(const BenchKernelsFlags& flags) {
   return !flags.lengths.empty() || !flags.attends.empty() || !flags.dtypes.empty() ||
          !flags.threads.empty() || !flags.rows.empty() || flags.num_q_heads || flags.num_kv_heads ||
          flags.head_dim || flags.v_head_dim || flags.bidirectional || flags.learned_sinks ||
-         flags.masked_dense || !flags.isa.empty() || !flags.scan.empty();
+         flags.masked_dense || flags.prepacked || !flags.isa.empty() || !flags.scan.empty();
 }
 
 // The values that were given, or the one that stands for none.
@@ -49,11 +49,15 @@ KernelProblem base_problem(const BenchKernelsFlags& flags) {
   return base;
 }
 
-void add_with_paths(std::vector<KernelProblem>& problems, KernelProblem problem, bool masked) {
+void add_with_paths(std::vector<KernelProblem>& problems, KernelProblem problem,
+                    const BenchKernelsFlags& flags) {
   problems.push_back(problem);
-  if (!masked) return;
-  problem.path = KernelPath::kMaskedDense;
-  problems.push_back(problem);
+  const auto add = [&](KernelPath path) {
+    problem.path = path;
+    problems.push_back(problem);
+  };
+  if (flags.prepacked) add(KernelPath::kPrepacked);
+  if (flags.masked_dense) add(KernelPath::kMaskedDense);
 }
 
 std::pair<std::int64_t, std::int64_t> scan_of(const std::string& text) {
@@ -73,7 +77,7 @@ std::vector<KernelProblem> scanned(const BenchKernelsFlags& flags, const KernelP
   const auto [from, to] = scan_of(flags.scan);
   std::vector<KernelProblem> problems;
   for (const KernelProblem& problem : scan_problems(base, from, to)) {
-    add_with_paths(problems, problem, flags.masked_dense);
+    add_with_paths(problems, problem, flags);
   }
   return problems;
 }
@@ -98,7 +102,7 @@ std::vector<KernelProblem> combined(const BenchKernelsFlags& flags) {
             // In the text's one form, so that rows of one topology are known to be alike.
             problem.attend = to_text(parse_attend(attend, problem.causal), problem.causal);
             problem.rows = rows;
-            add_with_paths(problems, problem, flags.masked_dense);
+            add_with_paths(problems, problem, flags);
           }
         }
       }
@@ -264,6 +268,8 @@ void add_bench_kernels_flags(CLI::App& app, BenchKernelsFlags& flags) {
              "width of a value head (as --head-dim)");
   app.add_flag("--bidirectional", flags.bidirectional, "not causal");
   app.add_flag("--learned-sinks", flags.learned_sinks, "one more logit a row and head");
+  app.add_flag("--prepacked", flags.prepacked,
+               "beside each row also with K and V packed before the call");
   app.add_flag("--masked-dense", flags.masked_dense,
                "beside each row also masked_dense: a mask without skipping");
   app.add_option("--isa", flags.isa, "instruction set of the kernels (the library's choice)");

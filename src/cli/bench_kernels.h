@@ -34,6 +34,7 @@ struct BenchKernelsFlags {
   bool bidirectional = false;
   bool learned_sinks = false;
   bool masked_dense = false;
+  bool prepacked = false;
   std::string isa;
   std::string scan;
   std::string svg;
