@@ -41,8 +41,8 @@ class Documents(unittest.TestCase):
     def test_every_kind_of_row_is_valid_right_and_as_predicted(self):
         found = bench_document(*TINY, *QUICK, "--attend", "full", "--attend", "window(9)+sink(2)",
                                "--dtype", "f32", "--dtype", "bf16", "--dtype", "f16", "--threads", 1,
-                               "--threads", 2, "--masked-dense", "--learned-sinks")
-        self.assertEqual(len(found["rows"]), 2 * 3 * 2 * 2)
+                               "--threads", 2, "--masked-dense", "--prepacked", "--learned-sinks")
+        self.assertEqual(len(found["rows"]), 2 * 3 * 2 * 3)
         for row in found["rows"]:
             self.assertTrue(row["as_predicted"], row["name"])
             self.assertTrue(row["check"]["agrees"], row["name"])

@@ -254,7 +254,8 @@ TEST(PackedKv, RefusesWhatDoesNotFit) {
   const std::vector<std::int64_t> odd = {0, 56};
   bad.starts = odd;
   EXPECT_THROW(check(bad), Error);
-  bad = Paged(packed, 16).view;
+  const Paged paged(packed, 16);
+  bad = paged.view;
   bad.page_size = 24;
   EXPECT_THROW(check(bad), Error);
 }

@@ -9,15 +9,15 @@
 
 namespace lacuna {
 
-// Consecutive pieces of the workspace, each 64-byte aligned.
+// Consecutive pieces of the workspace, each 64-byte aligned. From nullptr it only measures.
 class Carver {
  public:
   explicit Carver(std::byte* base) : base_(base) {}
   template <typename T>
   T* take(std::int64_t count) {
-    auto* const piece = reinterpret_cast<T*>(base_ + used_);  // measuring: never looked at
+    std::byte* const piece = base_ == nullptr ? nullptr : base_ + used_;
     used_ += (count * static_cast<std::int64_t>(sizeof(T)) + 63) / 64 * 64;
-    return piece;
+    return reinterpret_cast<T*>(piece);
   }
   std::int64_t used() const { return used_; }
 

@@ -135,9 +135,9 @@ inline void count_exponential() { ++simd_counts.exponentials; }
 typedef float F32 __attribute__((vector_size(4 * kLanes)));
 typedef std::int32_t I32 __attribute__((vector_size(4 * kLanes)));
 typedef std::uint32_t U32 __attribute__((vector_size(4 * kLanes)));
-typedef float F32Unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
-typedef std::uint16_t U16Unaligned __attribute__((vector_size(2 * kLanes), aligned(2), may_alias));
-typedef std::int32_t I32Unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+typedef float F32Unaligned __attribute__((vector_size(4 * kLanes), aligned(1), may_alias));
+typedef std::uint16_t U16Unaligned __attribute__((vector_size(2 * kLanes), aligned(1), may_alias));
+typedef std::int32_t I32Unaligned __attribute__((vector_size(4 * kLanes), aligned(1), may_alias));
 
 inline F32 broadcast(float x) { return x - F32{}; }
 inline I32 broadcast_bits(std::uint32_t x) { return static_cast<std::int32_t>(x) - I32{}; }
