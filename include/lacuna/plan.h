@@ -104,8 +104,8 @@ struct Plan {
   // [num_sequences, num_kv_heads]: which gathered sets that KV head's parts use.
   std::vector<std::vector<std::int64_t>> gathered_of_head;
 
-  // Sums over what the items list: equal to cost's executed(), by construction of both.
-  Int128 executed_pairs() const;  // over all query heads
+  // Sums over what the items list. Executed pairs over all query heads equal cost's executed().
+  Int128 executed_pairs() const;
   // Over all KV heads; a key tile that several parts of a tile visit counts once. Where query heads
   // of one KV head differ this is executed(Topology::merged(…)), unless they have scattered globals
   // or different global rows: each head gathers what it does not find in its own ranges, and global

@@ -219,9 +219,12 @@ TEST(IsaLedger, CountsAGatheredPanelOnceForAllHeadsThatShareIt) {
 }
 
 TEST(IsaLedger, CountsNothingWhereNothingIsAsked) {
-  const Case c = case_of("full", true, {whole(0), {{7, 7}, 7}});
-  cases::for_each_isa(
-      [&](const std::string& isa) { EXPECT_EQ(cases::answer(c, how_in(isa)).ledger, Ledger{}); });
+  const Case no_rows = case_of("full", true, {whole(0), {{7, 7}, 7}});
+  const Case no_sequence = case_of("window(3)+global(every=4)", true, {});
+  cases::for_each_isa([&](const std::string& isa) {
+    EXPECT_EQ(cases::answer(no_rows, how_in(isa)).ledger, Ledger{});
+    EXPECT_EQ(cases::answer(no_sequence, how_in(isa)).ledger, Ledger{});
+  });
 }
 
 // ---- Planted faults -----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ namespace {
 // kItemsOfThread for each of several threads, so that all find work to the end.
 std::int64_t choose_tiles_per_item(const Plan& plan, std::span<const HeadTiles> tiles,
                                    std::int64_t num_threads) {
-  constexpr std::int64_t kRows = 512;
+  constexpr std::int64_t kRows = 1024;
   constexpr std::int64_t kItemsOfThread = 8;
   const std::int64_t num_items = num_threads == 1 ? 1 : kItemsOfThread * num_threads;
   std::int64_t num_tiles = 0;

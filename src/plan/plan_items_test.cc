@@ -60,9 +60,9 @@ TEST(PlanItems, HoldAsManyTilesAsAreAskedFor) {
   EXPECT_EQ(sizes, (std::multiset<std::int64_t>{5, 5, 5, 5, 1}));
 }
 
-TEST(PlanItems, HoldAbout512RowsOfAllHeadsInALongPlan) {
+TEST(PlanItems, HoldAbout1024RowsOfAllHeadsInALongPlan) {
   for (const auto& [heads, tiles] :
-       {std::pair(HeadCounts{8, 2}, 8), {HeadCounts{4, 4}, 32}, {HeadCounts{64, 1}, 1}}) {
+       {std::pair(HeadCounts{8, 2}, 16), {HeadCounts{4, 4}, 64}, {HeadCounts{128, 1}, 1}}) {
     const Plan plan = plan_of(Topology({Window{127}}, true), {{{0, 65536}, 65536}}, heads);
     for (const WorkItem& item : plan.items) EXPECT_EQ(num_tiles(item), tiles);
   }
