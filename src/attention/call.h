@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -63,5 +65,22 @@ void for_each_part(const Plan& plan, const WorkItem& item, const Visit& visit) {
 
 // Runs work(thread_idx) on the call's threads.
 void on_threads(const Call& call, const std::function<void(std::int64_t)>& work);
+
+// Hands out units 0 .. num_units-1 in order to whichever thread is free: each thread calls
+// make_worker(thread_idx) and then what that gave for each unit it gets. False where stop was
+// requested before all were handed out.
+template <typename MakeWorker>
+bool work_through(const Call& call, std::size_t num_units, const MakeWorker& make_worker) {
+  std::atomic<std::size_t> next = 0;
+  on_threads(call, [&](std::int64_t thread_idx) {
+    auto worker = make_worker(static_cast<std::size_t>(thread_idx));
+    while (!call.options.stop.stop_requested()) {
+      const std::size_t unit = next.fetch_add(1, std::memory_order_relaxed);
+      if (unit >= num_units) return;
+      worker(unit);
+    }
+  });
+  return next >= num_units || !call.options.stop.stop_requested();
+}
 
 }  // namespace lacuna

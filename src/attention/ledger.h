@@ -13,7 +13,4 @@ namespace lacuna {
 // ones among them, from the flags of the workspace.
 Ledger total_ledger(const Call& call, const Workspace& workspace, std::span<const Ledger> ledgers);
 
-// Throws Error where the caller's workspace is too small or not aligned.
-Workspace checked_workspace(const Call& call, std::span<std::byte> workspace);
-
 }  // namespace lacuna

@@ -1,7 +1,6 @@
 // The dense reference of the usual kind: all scores of a few rows, the mask, softmax, product.
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -237,19 +236,14 @@ std::optional<Ledger> masked_dense(const MutableTensorView& out, std::span<float
   const auto items = items_by_head(call);
   const auto pieces = pieces_of(items, call.num_threads);
   std::vector<Ledger> ledgers(static_cast<std::size_t>(call.num_threads));
-  std::atomic<std::size_t> next = 0;
-  on_threads(call, [&](std::int64_t thread_idx) {
-    const auto thread = static_cast<std::size_t>(thread_idx);
-    Ledger ledger;
-    DenseRunner runner(call, space.threads[thread], ledger);
-    while (!options.stop.stop_requested()) {
-      const std::size_t piece = next.fetch_add(1, std::memory_order_relaxed);
-      if (piece >= pieces.size()) break;
+  const auto make_worker = [&](std::size_t thread) {
+    return [&, runner = DenseRunner(call, space.threads[thread], ledgers[thread])](
+               std::size_t piece) mutable {
       runner.run(pieces[piece], {out, lse});
-    }
-    ledgers[thread] = ledger;
-  });
-  if (options.stop.stop_requested()) return std::nullopt;
+    };
+  };
+  const bool all = work_through(call, pieces.size(), make_worker);
+  if (!all || options.stop.stop_requested()) return std::nullopt;
   Ledger total;
   const std::int64_t key_bytes = (kv.head_dim + kv.v_head_dim) * size_bytes(kv.dtype);
   for (const Ledger& ledger : ledgers) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <limits>
 
@@ -211,19 +210,13 @@ std::optional<Ledger> column_mass(std::span<float> mass, const Plan& plan, const
   std::vector<Ledger> ledgers(static_cast<std::size_t>(call.num_threads));
   // Gathered keys after the ordinary ones: both may add to one key.
   for (const std::vector<MassUnit>& units : {ordinary_units(call), gathered_units(call)}) {
-    std::atomic<std::size_t> next = 0;
-    on_threads(call, [&](std::int64_t thread_idx) {
-      const auto thread = static_cast<std::size_t>(thread_idx);
-      Ledger ledger = ledgers[thread];
-      MassRunner runner(call, space, space.threads[thread], lse, mass, ledger);
-      while (!options.stop.stop_requested()) {
-        const std::size_t unit = next.fetch_add(1, std::memory_order_relaxed);
-        if (unit >= units.size()) break;
+    const auto make_worker = [&](std::size_t thread) {
+      return [&, runner = MassRunner(call, space, space.threads[thread], lse, mass,
+                                     ledgers[thread])](std::size_t unit) mutable {
         runner.run(units[unit], items[static_cast<std::size_t>(units[unit].head_idx)]);
-      }
-      ledgers[thread] = ledger;
-    });
-    if (options.stop.stop_requested() && next < units.size()) return std::nullopt;
+      };
+    };
+    if (!work_through(call, units.size(), make_worker)) return std::nullopt;
   }
   return total_ledger(call, space, ledgers);
 }

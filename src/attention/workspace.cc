@@ -1,9 +1,11 @@
 #include "attention/workspace.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
-#include <atomic>
 
+#include "lacuna/error.h"
 #include "lacuna/integer.h"
 
 namespace lacuna {
@@ -88,6 +90,20 @@ const GatheredPanels& Workspace::gathered(std::int64_t sequence, std::int64_t kv
       gathered_panels.begin(), gathered_panels.end(), [&](const GatheredPanels& panels) {
         return panels.sequence == sequence && panels.kv_head == kv_head && panels.set == set;
       });
+}
+
+Workspace checked_workspace(const Call& call, std::span<std::byte> memory) {
+  constexpr std::uintptr_t kAlignment = 64;
+  if (reinterpret_cast<std::uintptr_t>(memory.data()) % kAlignment != 0) {
+    throw Error(fmt::format("the workspace is at {}; allowed: multiples of {} bytes",
+                            static_cast<const void*>(memory.data()), kAlignment));
+  }
+  const std::int64_t needed = Workspace(call, nullptr).size_bytes;
+  if (static_cast<std::int64_t>(memory.size()) < needed) {
+    throw Error(
+        fmt::format("the workspace has {} bytes; allowed: at least {}", memory.size(), needed));
+  }
+  return Workspace(call, memory.data());
 }
 
 void prepare(const Call& call, Workspace& workspace) {

@@ -81,6 +81,9 @@ struct Workspace {
   std::int64_t size_bytes = 0;
 };
 
+// Throws Error where the caller's memory is too small or not aligned.
+Workspace checked_workspace(const Call& call, std::span<std::byte> memory);
+
 // Clears the flags and packs the gathered keys.
 void prepare(const Call& call, Workspace& workspace);
 
