@@ -60,14 +60,20 @@ std::vector<std::int64_t> draw_distinct(const DrawKey& key, std::int64_t count,
   count = std::min(count, population);
   std::vector<std::int64_t> drawn;
   drawn.reserve(static_cast<std::size_t>(count));
+  // A few values are found faster by looking at all of them than by hashing.
+  constexpr std::int64_t kFew = 64;
   std::unordered_set<std::int64_t> taken;
+  const auto is_taken = [&](std::int64_t value) {
+    return count <= kFew ? std::find(drawn.begin(), drawn.end(), value) != drawn.end()
+                         : taken.contains(value);
+  };
   // Floyd's sampling: every subset of `count` values is equally likely, one draw for each value.
   for (std::int64_t draw = 0; draw < count; ++draw) {
     const std::int64_t last = population - count + draw;
     const auto value = static_cast<std::int64_t>(
         uniform_below(key, static_cast<std::uint32_t>(draw), static_cast<std::uint64_t>(last) + 1));
-    const std::int64_t chosen = taken.contains(value) ? last : value;
-    taken.insert(chosen);
+    const std::int64_t chosen = is_taken(value) ? last : value;
+    if (count > kFew) taken.insert(chosen);
     drawn.push_back(chosen);
   }
   std::sort(drawn.begin(), drawn.end());
