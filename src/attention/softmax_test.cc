@@ -211,6 +211,20 @@ TEST(IsaSoftcap, IsTheCapTimesTanh) {
   });
 }
 
+TEST(IsaSoftcap, LosesNoDigitOfScoresFarBelowTheCap) {
+  for (double score : {0.01, -0.01, 3.0, 12.4, 12.6}) {
+    for (float cap : {50.0F, 1e3F, 1e5F, 1e7F, 1e30F}) {
+      SCOPED_TRACE(std::to_string(score) + " under " + std::to_string(cap));
+      Case c = scored({score});
+      c.softcap = cap;
+      const double want = static_cast<double>(cap) * std::tanh(score / static_cast<double>(cap));
+      cases::for_each_isa([&](const std::string& isa) {
+        EXPECT_NEAR(cases::answer(c, how_in(isa)).lse[0], want, std::abs(want) * 1e-6);
+      });
+    }
+  }
+}
+
 TEST(IsaSoftcap, FollowsTheDefinitionFromTinyToHugeScores) {
   for (float cap : {0.5F, 1.0F, 30.0F, 50.0F, 1e4F}) {
     SCOPED_TRACE(cap);

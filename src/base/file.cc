@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "lacuna/error.h"
@@ -23,9 +24,11 @@ namespace {
 // O_NONBLOCK: opening a pipe must not wait for its other end; it is refused as no regular file.
 class Descriptor {
  public:
-  Descriptor(const std::string& path, int flags, mode_t mode = 0)
+  Descriptor(const std::string& path, int flags) : Descriptor(path, flags, 0, path) {}
+  // Errors name `shown`.
+  Descriptor(const std::string& path, int flags, mode_t mode, const std::string& shown)
       : fd_(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode)) {
-    if (fd_ < 0) throw Error("cannot open '" + path + "': " + std::strerror(errno));
+    if (fd_ < 0) throw Error("cannot open '" + shown + "': " + std::strerror(errno));
   }
   ~Descriptor() { ::close(fd_); }
   Descriptor(const Descriptor&) = delete;
@@ -66,18 +69,44 @@ std::string read_file(const std::string& path, std::int64_t max_bytes) {
   return bytes;
 }
 
+namespace {
+
+void write_all(const Descriptor& file, const std::string& bytes, const std::string& path) {
+  ::fcntl(file.get(), F_SETFL, 0);  // a pipe that is full is waited for
+  std::size_t written = 0;
+  while (written < bytes.size()) {
+    const ssize_t put = ::write(file.get(), bytes.data() + written, bytes.size() - written);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) throw Error("cannot write '" + path + "': " + std::strerror(errno));
+    written += static_cast<std::size_t>(put);
+  }
+}
+
+// Something that is there and is neither a file nor a folder: a device, a pipe.
+bool is_special(const std::string& path) {
+  struct stat info = {};
+  return ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
+// What a link names, so that the link stays one; the path itself where nothing is there.
+std::string link_target(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr),
+                                                         &std::free);
+  return real == nullptr ? path : real.get();
+}
+
+}  // namespace
+
 void write_file(const std::string& path, const std::string& bytes) {
-  const std::string temporary = path + ".tmp" + std::to_string(::getpid());
+  if (is_special(path)) {
+    write_all(Descriptor(path, O_WRONLY), bytes, path);
+    return;
+  }
+  const std::string target = link_target(path);
+  const std::string temporary = target + ".tmp" + std::to_string(::getpid());
   try {
-    const Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    std::size_t written = 0;
-    while (written < bytes.size()) {
-      const ssize_t put = ::write(file.get(), bytes.data() + written, bytes.size() - written);
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) throw Error("cannot write '" + path + "': " + std::strerror(errno));
-      written += static_cast<std::size_t>(put);
-    }
-    if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    write_all(Descriptor(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0644, path), bytes, path);
+    if (::rename(temporary.c_str(), target.c_str()) != 0) {
       throw Error("cannot write '" + path + "': " + std::strerror(errno));
     }
   } catch (...) {

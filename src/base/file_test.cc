@@ -1,7 +1,9 @@
 #include "lacuna/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -92,8 +94,7 @@ TEST_F(WriteFile, ReplacesAnOlderFile) {
 
 TEST_F(WriteFile, NamesAFolderThatIsMissing) {
   const std::string message = message_of([&] { write_file(path("gone/x"), "text"); });
-  EXPECT_TRUE(message.starts_with("cannot open '" + path("gone/x"))) << message;
-  EXPECT_TRUE(message.ends_with("No such file or directory")) << message;
+  EXPECT_EQ(message, "cannot open '" + path("gone/x") + "': No such file or directory");
 }
 
 TEST_F(WriteFile, NamesAFolderInItsPlaceAndLeavesNoOtherFile) {
@@ -111,6 +112,29 @@ TEST_F(WriteFile, NamesAFileThatCannotTakeMoreBytes) {
   EXPECT_EQ(message_of([&] { write_file(target, "text"); }),
             "cannot write '" + target + "': No space left on device");
   EXPECT_FALSE(fs::exists(target));
+}
+
+TEST_F(WriteFile, LeavesALinkALinkAndReplacesWhatItNames) {
+  const std::string file = put("real", "old");
+  fs::create_symlink(file, path("link"));
+  write_file(path("link"), "new");
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  EXPECT_EQ(read_file(file, 3), "new");
+}
+
+TEST_F(WriteFile, WritesIntoWhatIsNoRegularFileAndNeverReplacesIt) {
+  const std::string pipe = path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_TRUE(message_of([&] { write_file(pipe, "text"); }).starts_with("cannot open '" + pipe));
+  EXPECT_TRUE(fs::is_fifo(pipe));  // nobody reads it
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  write_file(pipe, "text");
+  char text[5] = {};
+  EXPECT_EQ(::read(reader, text, 4), 4);
+  EXPECT_STREQ(text, "text");
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  ::close(reader);
 }
 
 TEST_F(Mapped, GivesAllBytes) {

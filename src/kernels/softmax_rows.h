@@ -14,13 +14,22 @@ namespace {
 constexpr float kLog2E = 1.44269504F;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// c·tanh(s/c) = c·sign(s)·(1 − e)/(1 + e), e = 2^(−2·log₂e·|s|/c)
+// c·tanh(x), x = |s|/c, with the sign of s: (1 − e)/(1 + e) with e = 2^(−2·log₂e·x); below 1/4,
+// where 1 − e would cancel, x − x³/3 + 2x⁵/15 − 17x⁷/315 (off by 4e-7 of it at most).
 inline F32 capped(F32 s, float cap) {
   const I32 sign = and_bits(as_i32(s), broadcast_bits(0x80000000U));
-  const F32 size = as_f32(and_bits(as_i32(s), broadcast_bits(0x7fffffffU)));
-  const F32 e = exp2_nonpositive(size * broadcast(-2 * kLog2E / cap));
+  const F32 x = as_f32(and_bits(as_i32(s), broadcast_bits(0x7fffffffU))) / broadcast(cap);
   const F32 one = broadcast(1.0F);
-  const F32 y = broadcast(cap) * ((one - e) / (one + e));
+  const F32 e = exp2_nonpositive(x * broadcast(-2 * kLog2E));
+  const F32 large = (one - e) / (one + e);
+  const F32 xx = x * x;
+  F32 factor = fused(xx, broadcast(-17.0F / 315), broadcast(2.0F / 15));
+  factor = fused(xx, factor, broadcast(-1.0F / 3));
+  const F32 small = fused(x * xx, factor, x);
+  constexpr std::uint32_t kQuarter =
+      0x3e800000U;  // bits of 1/4: below it the difference is negative
+  const I32 is_small = shift_right(add_bits(as_i32(x), broadcast_bits(0U - kQuarter)), 31);
+  const F32 y = broadcast(cap) * select_if(is_small, small, large);
   return as_f32(or_bits(as_i32(y), sign));
 }
 
