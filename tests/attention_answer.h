@@ -225,6 +225,13 @@ inline AttentionOptions options_of(const Case& c, const How& how) {
   return options;
 }
 
+inline How how_in(const std::string& isa, std::int64_t page_size = 0) {
+  How how;
+  how.isa = isa;
+  how.kv.page_size = page_size;
+  return how;
+}
+
 enum class Path { kRun, kMaskedDense };
 
 inline Answer answer_with(const Plan& plan, const Case& c, const How& how, Path path = Path::kRun) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -147,12 +148,12 @@ void require_pages_of(const Call& call, const TilePart& part, std::int64_t seque
   RunCursor cursor(call.plan, part.gathered_end, part.runs_end);
   for (std::int64_t block = cursor.block(); block != RunCursor::kNone; block = cursor.block()) {
     const VisitedPanels panels = cursor.take();
-    for (int key = 0; key < kBlockKeys; ++key) {
-      const int panel = key / kPanelKeys;
-      if ((panels.visited >> panel & 1U) == 0) continue;
-      const unsigned read = keys_read(panels, panel, num_tokens(part));
-      if ((read >> key % kPanelKeys & 1U) != 0) {
-        require_page(call.kv, sequence, block * kBlockKeys + key);
+    for (std::uint32_t left = panels.visited; left != 0; left &= left - 1) {
+      const int panel = std::countr_zero(left);
+      const std::int64_t first = block * kBlockKeys + panel * kPanelKeys;
+      for (unsigned read = keys_read(panels, panel, num_tokens(part)); read != 0;
+           read &= read - 1) {
+        require_page(call.kv, sequence, first + std::countr_zero(read));
       }
     }
   }

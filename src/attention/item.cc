@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 
+#include "attention/ledger.h"
 #include "lacuna/kernels.h"
 
 namespace lacuna {
@@ -251,10 +252,7 @@ void ItemRunner::run(const WorkItem& item, const Outputs& outputs) {
       ledger_.exponentials += work.rows.num_tokens * work.rows.num_heads;
     }
   }
-  ledger_.tiles += counts_.tiles;
-  ledger_.executed_pairs += counts_.executed_pairs;
-  ledger_.needed_pairs += counts_.needed_pairs;
-  ledger_.exponentials += counts_.executed_pairs;
+  add(ledger_, counts_);
 }
 
 std::vector<std::vector<const WorkItem*>> items_by_head(const Call& call) {

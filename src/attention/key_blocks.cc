@@ -48,22 +48,27 @@ std::uint16_t keys_read(const VisitedPanels& panels, int panel, std::int64_t num
   return static_cast<std::uint16_t>(read);
 }
 
+const std::byte* key_vector(const KvView& kv, const void* base, const KvStrides& strides,
+                            std::int64_t sequence, std::int64_t kv_head, std::int64_t position) {
+  std::int64_t offset = kv_head * strides.head;
+  if (kv.page_size == 0) {
+    offset += (kv.starts[static_cast<std::size_t>(sequence)] + position) * strides.token;
+  } else {
+    const std::int64_t entry = sequence * kv.table_columns + position / kv.page_size;
+    const std::int64_t page = kv.block_table[static_cast<std::size_t>(entry)];
+    if (page == KvView::kNullPage) return nullptr;
+    offset += page * strides.page + position % kv.page_size * strides.token;
+  }
+  return static_cast<const std::byte*>(base) + offset * size_bytes(kv.dtype);
+}
+
 KeyAddress::KeyAddress(const Call& call, std::int64_t sequence, std::int64_t kv_head)
     : call_(call), sequence_(sequence), kv_head_(kv_head) {}
 
 const std::byte* KeyAddress::at(const void* base, const KvStrides& strides,
                                 std::int64_t position) const {
-  const KvView& kv = call_.kv;
-  if (kv.layout == KvLayout::kPacked) position -= position % kPanelTokens;
-  std::int64_t offset = kv_head_ * strides.head;
-  if (kv.page_size == 0) {
-    offset += (kv.starts[static_cast<std::size_t>(sequence_)] + position) * strides.token;
-  } else {
-    const std::int64_t entry = sequence_ * kv.table_columns + position / kv.page_size;
-    offset += kv.block_table[static_cast<std::size_t>(entry)] * strides.page +
-              position % kv.page_size * strides.token;
-  }
-  return static_cast<const std::byte*>(base) + offset * size_bytes(kv.dtype);
+  if (call_.kv.layout == KvLayout::kPacked) position -= position % kPanelTokens;
+  return key_vector(call_.kv, base, strides, sequence_, kv_head_, position);
 }
 
 void prefetch_vector(const void* vector, std::int64_t bytes) {

@@ -21,15 +21,10 @@ using cases::Answer;
 using cases::Case;
 using cases::filled;
 using cases::How;
+using cases::how_in;
 using cases::last_rows;
 using cases::whole;
 using stored::Layout;
-
-How how_in(const std::string& isa) {
-  How how;
-  how.isa = isa;
-  return how;
-}
 
 // Names, and how a [tokens, heads, dims] tensor lies.
 struct NamedLayout {

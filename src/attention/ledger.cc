@@ -33,7 +33,7 @@ std::int64_t distinct_gathered(const Call& call, const Workspace& workspace,
 
 }  // namespace
 
-Ledger total_ledger(const Call& call, const Workspace& workspace, std::span<const Ledger> ledgers) {
+Ledger sum_of(const Call& call, std::span<const Ledger> ledgers) {
   Ledger total;
   for (const Ledger& ledger : ledgers) {
     total.tiles += ledger.tiles;
@@ -42,6 +42,11 @@ Ledger total_ledger(const Call& call, const Workspace& workspace, std::span<cons
     total.exponentials += ledger.exponentials;
     total.loaded_keys += ledger.loaded_keys;
   }
+  total.loaded_bytes = total.loaded_keys * key_bytes(call.kv);
+  return total;
+}
+
+Ledger total_ledger(const Call& call, const Workspace& workspace, std::span<const Ledger> ledgers) {
   std::int64_t distinct = 0;
   for (std::size_t head = 0; head < workspace.executed_tiles.size(); ++head) {
     distinct += distinct_ordinary(call, workspace, head);
@@ -49,10 +54,8 @@ Ledger total_ledger(const Call& call, const Workspace& workspace, std::span<cons
   for (const GatheredPanels& gathered : workspace.gathered_panels) {
     distinct += distinct_gathered(call, workspace, gathered);
   }
-  const std::int64_t key_bytes =
-      (call.kv.head_dim + call.kv.v_head_dim) * size_bytes(call.kv.dtype);
-  total.loaded_bytes = total.loaded_keys * key_bytes;
-  total.distinct_bytes = distinct * key_bytes;
+  Ledger total = sum_of(call, ledgers);
+  total.distinct_bytes = distinct * key_bytes(call.kv);
   return total;
 }
 

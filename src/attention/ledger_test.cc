@@ -23,16 +23,10 @@ namespace {
 
 using cases::Case;
 using cases::filled;
-using cases::How;
+using cases::how_in;
 using cases::idx;
 using cases::last_rows;
 using cases::whole;
-
-How how_in(const std::string& isa) {
-  How how;
-  how.isa = isa;
-  return how;
-}
 
 Case case_of(const char* attend, bool causal, std::vector<SequenceRows> sequences) {
   Case c;

@@ -1,12 +1,12 @@
 // The dense reference of the usual kind: all scores of a few rows, the mask, softmax, product.
 #include <algorithm>
-#include <array>
-#include <limits>
+#include <bit>
 #include <memory>
 #include <numeric>
 #include <vector>
 
 #include "attention/item.h"
+#include "attention/ledger.h"
 #include "attention/workspace.h"
 #include "lacuna/integer.h"
 
@@ -67,11 +67,7 @@ class DenseHead {
   std::vector<std::uint16_t> keys_read_by(std::span<const WorkItem* const> items) const {
     std::vector<std::uint16_t> read(static_cast<std::size_t>(num_tiles_));
     for (const WorkItem* item : items) {
-      for_each_part(call_.plan, *item, [&](const TilePart& part) {
-        for (std::int64_t r = part.gathered_end; r < part.runs_end; ++r) {
-          add_keys(read, call_.plan.runs[static_cast<std::size_t>(r)], num_tokens(part));
-        }
-      });
+      for_each_part(call_.plan, *item, [&](const TilePart& part) { add_keys(read, part); });
     }
     const auto head = static_cast<std::size_t>(call_.kv_head_index(*items.front()));
     for (std::int64_t set : call_.plan.gathered_of_head[head]) {
@@ -83,16 +79,15 @@ class DenseHead {
     return read;
   }
 
-  void add_keys(std::vector<std::uint16_t>& read, const TileRun& run, std::int64_t tokens) const {
-    for (std::int64_t tile = run.first; tile < run.first + run.count; ++tile) {
-      unsigned bits = 0xffffU;
-      if (run.mask != TileRun::kWhole) {
-        bits = 0;
-        for (std::int64_t token = 0; token < tokens; ++token) {
-          bits |= call_.plan.masks[static_cast<std::size_t>(run.mask + token)];
-        }
+  void add_keys(std::vector<std::uint16_t>& read, const TilePart& part) const {
+    RunCursor cursor(call_.plan, part.gathered_end, part.runs_end);
+    for (std::int64_t block = cursor.block(); block != RunCursor::kNone; block = cursor.block()) {
+      const VisitedPanels panels = cursor.take();
+      for (std::uint32_t left = panels.visited; left != 0; left &= left - 1) {
+        const int panel = std::countr_zero(left);
+        read[static_cast<std::size_t>(block * kBlockPanels + panel)] |=
+            keys_read(panels, panel, num_tokens(part));
       }
-      read[static_cast<std::size_t>(tile)] |= static_cast<std::uint16_t>(bits);
     }
   }
 
@@ -244,19 +239,10 @@ std::optional<Ledger> masked_dense(const MutableTensorView& out, std::span<float
   };
   const bool all = work_through(call, pieces.size(), make_worker);
   if (!all || options.stop.stop_requested()) return std::nullopt;
-  Ledger total;
-  const std::int64_t key_bytes = (kv.head_dim + kv.v_head_dim) * size_bytes(kv.dtype);
-  for (const Ledger& ledger : ledgers) {
-    total.tiles += ledger.tiles;
-    total.executed_pairs += ledger.executed_pairs;
-    total.needed_pairs += ledger.needed_pairs;
-    total.exponentials += ledger.exponentials;
-    total.loaded_keys += ledger.loaded_keys;
-  }
+  Ledger total = sum_of(call, ledgers);
   for (std::int64_t length : kv.lengths) {
-    total.distinct_bytes += length * plan.heads.num_kv_heads * key_bytes;
+    total.distinct_bytes += length * plan.heads.num_kv_heads * key_bytes(kv);
   }
-  total.loaded_bytes = total.loaded_keys * key_bytes;
   return total;
 }
 

@@ -24,15 +24,21 @@ struct MassUnit {
   std::int64_t gathered;  // set, or -1
 };
 
+// mass [num_q_heads, Σ lengths], and where each sequence's keys begin in it: [num_sequences + 1].
+struct MassOutput {
+  std::span<float> mass;
+  std::span<const std::int64_t> first_keys;
+};
+
 class MassRunner {
  public:
   MassRunner(const Call& call, const Workspace& workspace, ThreadSpace& space,
-             std::span<const float> lse, std::span<float> mass, Ledger& ledger)
+             std::span<const float> lse, const MassOutput& output, Ledger& ledger)
       : call_(call),
         workspace_(workspace),
         space_(space),
         lse_(lse),
-        mass_(mass),
+        output_(output),
         ledger_(ledger) {}
 
   void run(const MassUnit& unit, std::span<const WorkItem* const> items) {
@@ -118,10 +124,7 @@ class MassRunner {
     KernelCounts counts;
     call_.kernel.mass(space_.sums, space_.lse2, work.rows, panels, call_.shape,
                       call_.rule(work.slopes), space_.scratch, &counts);
-    ledger_.tiles += counts.tiles;
-    ledger_.executed_pairs += counts.executed_pairs;
-    ledger_.needed_pairs += counts.needed_pairs;
-    ledger_.exponentials += counts.executed_pairs;
+    add(ledger_, counts);
     const float* sums = space_.sums;
     for (int head : call_.plan.head_sets[static_cast<std::size_t>(part.head_set)]) {
       scatter(item.sequence, item.kv_head * call_.group + head, visited.visited, sums);
@@ -132,12 +135,8 @@ class MassRunner {
   void scatter(std::int64_t sequence, std::int64_t q_head, std::uint32_t visited,
                const float* sums) {
     const std::int64_t length = call_.kv.lengths[static_cast<std::size_t>(sequence)];
-    std::int64_t first = 0;
-    for (std::int64_t s = 0; s < sequence; ++s)
-      first += call_.kv.lengths[static_cast<std::size_t>(s)];
-    std::int64_t all_keys = 0;
-    for (std::int64_t keys : call_.kv.lengths) all_keys += keys;
-    float* const to = mass_.data() + q_head * all_keys + first;
+    const std::int64_t first = output_.first_keys[static_cast<std::size_t>(sequence)];
+    float* const to = output_.mass.data() + q_head * output_.first_keys.back() + first;
     for (; visited != 0; visited &= visited - 1, sums += kPanelKeys) {
       const std::int64_t* const positions =
           space_.positions + std::countr_zero(visited) * kPanelKeys;
@@ -151,7 +150,7 @@ class MassRunner {
   const Workspace& workspace_;
   ThreadSpace& space_;
   std::span<const float> lse_;
-  std::span<float> mass_;
+  MassOutput output_;
   Ledger& ledger_;
 };
 
@@ -180,9 +179,14 @@ std::vector<MassUnit> gathered_units(const Call& call) {
   return units;
 }
 
-void check_mass(const Call& call, std::span<float> mass, std::span<const float> lse) {
-  std::int64_t num_keys = 0;
-  for (std::int64_t length : call.kv.lengths) num_keys += length;
+std::vector<std::int64_t> first_keys_of(const KvView& kv) {
+  std::vector<std::int64_t> first_keys = {0};
+  for (std::int64_t length : kv.lengths) first_keys.push_back(first_keys.back() + length);
+  return first_keys;
+}
+
+void check_mass(const Call& call, std::span<float> mass, std::span<const float> lse,
+                std::int64_t num_keys) {
   const std::int64_t num_mass = num_keys * call.plan.heads.num_q_heads;
   if (static_cast<std::int64_t>(mass.size()) != num_mass) {
     throw Error(fmt::format("the size of mass is {}; allowed: query heads × keys = {}", mass.size(),
@@ -201,7 +205,8 @@ std::optional<Ledger> column_mass(std::span<float> mass, const Plan& plan, const
                                   const KvView& kv, std::span<const float> lse,
                                   std::span<std::byte> workspace, const AttentionOptions& options) {
   const Call call = make_call(plan, q, kv, options);
-  check_mass(call, mass, lse);
+  const std::vector<std::int64_t> first_keys = first_keys_of(kv);
+  check_mass(call, mass, lse, first_keys.back());
   check_pages(call);
   Workspace space = checked_workspace(call, workspace);
   prepare(call, space);
@@ -211,7 +216,7 @@ std::optional<Ledger> column_mass(std::span<float> mass, const Plan& plan, const
   // Gathered keys after the ordinary ones: both may add to one key.
   for (const std::vector<MassUnit>& units : {ordinary_units(call), gathered_units(call)}) {
     const auto make_worker = [&](std::size_t thread) {
-      return [&, runner = MassRunner(call, space, space.threads[thread], lse, mass,
+      return [&, runner = MassRunner(call, space, space.threads[thread], lse, {mass, first_keys},
                                      ledgers[thread])](std::size_t unit) mutable {
         runner.run(units[unit], items[static_cast<std::size_t>(units[unit].head_idx)]);
       };

@@ -21,19 +21,13 @@ using cases::Answer;
 using cases::Case;
 using cases::filled;
 using cases::How;
+using cases::how_in;
 using cases::idx;
 using cases::last_rows;
 using cases::whole;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = oracle::kInfinity;
-
-How how_in(const std::string& isa, std::int64_t page_size = 0) {
-  How how;
-  how.isa = isa;
-  how.kv.page_size = page_size;
-  return how;
-}
 
 enum class Where { kKeys, kValues, kBoth };
 

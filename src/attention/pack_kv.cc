@@ -1,8 +1,7 @@
 // A kernel-ready copy of keys and values.
 #include <fmt/format.h>
 
-#include <cstring>
-
+#include "attention/key_blocks.h"
 #include "kernels/kernel_table.h"
 #include "lacuna/attention.h"
 #include "lacuna/error.h"
@@ -36,21 +35,6 @@ std::int64_t bytes_of(const KvView& kv, std::int64_t elements) {
                        size_bytes(kv.dtype));
 }
 
-// The vector of a strided key; nullptr on a null page.
-const void* vector_at(const KvView& kv, const void* base, const KvStrides& strides,
-                      std::int64_t sequence, std::int64_t head, std::int64_t position) {
-  std::int64_t offset = head * strides.head;
-  if (kv.page_size == 0) {
-    offset += (kv.starts[static_cast<std::size_t>(sequence)] + position) * strides.token;
-  } else {
-    const std::int64_t page = kv.block_table[static_cast<std::size_t>(sequence * kv.table_columns +
-                                                                      position / kv.page_size)];
-    if (page == KvView::kNullPage) return nullptr;
-    offset += page * strides.page + position % kv.page_size * strides.token;
-  }
-  return static_cast<const std::byte*>(base) + offset * size_bytes(kv.dtype);
-}
-
 void pack_one_panel(const KvView& packed, const KvView& kv, std::int64_t sequence,
                     std::int64_t head, std::int64_t first) {
   const auto type = static_cast<ElementType>(kv.dtype);
@@ -58,12 +42,12 @@ void pack_one_panel(const KvView& packed, const KvView& kv, std::int64_t sequenc
   PanelSource values = {{}, type, kv.v_strides.dim, kv.v_head_dim};
   const std::int64_t length = kv.lengths[static_cast<std::size_t>(sequence)];
   for (int idx = 0; idx < kPanelKeys && first + idx < length; ++idx) {
-    keys.vectors[idx] = vector_at(kv, kv.k, kv.k_strides, sequence, head, first + idx);
-    values.vectors[idx] = vector_at(kv, kv.v, kv.v_strides, sequence, head, first + idx);
+    keys.vectors[idx] = key_vector(kv, kv.k, kv.k_strides, sequence, head, first + idx);
+    values.vectors[idx] = key_vector(kv, kv.v, kv.v_strides, sequence, head, first + idx);
   }
   const PanelPacker& packer = panel_packer(type);
   const auto place = [&](const void* base, const KvStrides& strides) {
-    const void* const at = vector_at(packed, base, strides, sequence, head, first);
+    const void* const at = key_vector(packed, base, strides, sequence, head, first);
     return const_cast<void*>(at);  // memory of the caller, seen through a view
   };
   packer.pack_k(place(packed.k, packed.k_strides), keys);

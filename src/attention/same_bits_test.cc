@@ -20,16 +20,10 @@ using cases::Answer;
 using cases::Case;
 using cases::filled;
 using cases::How;
+using cases::how_in;
 using cases::idx;
 using cases::last_rows;
 using cases::whole;
-
-How how_in(const std::string& isa, std::int64_t page_size = 0) {
-  How how;
-  how.isa = isa;
-  how.kv.page_size = page_size;
-  return how;
-}
 
 struct Topic {
   const char* attend;

@@ -23,6 +23,7 @@ using cases::Case;
 using cases::expect_definition;
 using cases::filled;
 using cases::How;
+using cases::how_in;
 using cases::idx;
 using cases::last_rows;
 using cases::whole;
@@ -43,12 +44,6 @@ Case scored(const std::vector<double>& scores, DType dtype = DType::kF32) {
   std::fill(c.v[0].data.begin(), c.v[0].data.end(), 0);
   for (std::int64_t key = 0; key < c.shape.v_head_dim; ++key) c.v[0].at(key, 0, key) = 1;
   return c;
-}
-
-How how_in(const std::string& isa) {
-  How how;
-  how.isa = isa;
-  return how;
 }
 
 // Random keys whose scores are what `score` says of their position: dim 0 carries it.

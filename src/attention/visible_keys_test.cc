@@ -22,6 +22,7 @@ namespace {
 
 using cases::Case;
 using cases::How;
+using cases::how_in;
 using cases::idx;
 using cases::last_rows;
 using cases::whole;
@@ -74,13 +75,6 @@ std::vector<Keys> keys_read(const Case& c, const How& how) {
     result.push_back(std::move(read));
   }
   return result;
-}
-
-How how_in(const std::string& isa, std::int64_t page_size = 0) {
-  How how;
-  how.isa = isa;
-  how.kv.page_size = page_size;
-  return how;
 }
 
 // ---- Windows ------------------------------------------------------------------------------------
