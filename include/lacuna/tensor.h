@@ -6,12 +6,19 @@
 
 namespace lacuna {
 
-// How one number of a tensor is stored: IEEE 754 binary32, bfloat16, IEEE 754 binary16.
-enum class DType { kF32, kBf16, kF16 };
+// How one number is stored: IEEE 754 binary32, bfloat16, IEEE 754 binary16; and, in packed keys and
+// values only (kv_view.h), whole numbers of 8 or 4 bits with scales beside them.
+enum class DType { kF32, kBf16, kF16, kInt8, kInt4 };
 std::string_view to_string(DType dtype);
-// "f32", "bf16", "f16". Throws Error with all names and a near miss.
+// "f32", "bf16", "f16", what a tensor may hold. Throws Error with all names and a near miss.
 DType parse_dtype(std::string_view name);
-constexpr std::int64_t size_bytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+constexpr bool is_quantized(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kInt4; }
+constexpr std::int64_t size_bits(DType dtype) {
+  constexpr std::int64_t kBits[] = {32, 16, 16, 8, 4};
+  return kBits[static_cast<int>(dtype)];
+}
+// REQUIRES: whole bytes.
+constexpr std::int64_t size_bytes(DType dtype) { return size_bits(dtype) / 8; }
 
 // Bits of the nearest 16-bit number (ties to even; too large becomes infinite, NaN stays NaN), and
 // the exact value of one.

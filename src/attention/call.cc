@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <string>
 
@@ -35,11 +36,17 @@ void check_q(const Plan& plan, const TensorView& q, const KvView& kv) {
           fmt::format("the plan's {}", plan.heads.num_q_heads));
   require(q.shape[2] == kv.head_dim, "head_dim of q", q.shape[2],
           fmt::format("kv's {}", kv.head_dim));
+  if (is_quantized(q.dtype)) {
+    throw Error(fmt::format("dtype of q is {}; allowed: f32, bf16, f16", to_string(q.dtype)));
+  }
   require(q.data != nullptr || q.shape[0] == 0, "data of q", 0, "an address");
 }
 
 void check_kv(const Plan& plan, const KvView& kv) {
   check(kv);
+  if (is_quantized(kv.dtype)) {
+    throw Error(fmt::format("dtype of kv is {}; allowed: f32, bf16, f16", to_string(kv.dtype)));
+  }
   require(kv.num_kv_heads == plan.heads.num_kv_heads, "num_kv_heads of kv", kv.num_kv_heads,
           fmt::format("the plan's {}", plan.heads.num_kv_heads));
   require(kv.head_dim <= 576, "head_dim", kv.head_dim, "1..576");
@@ -133,18 +140,15 @@ void check_output(const Call& call, const MutableTensorView& out, std::span<floa
 
 namespace {
 
-void require_page(const KvView& kv, std::int64_t sequence, std::int64_t key) {
-  const std::int64_t column = key / kv.page_size;
-  const std::int64_t page =
-      kv.block_table[static_cast<std::size_t>(sequence * kv.table_columns + column)];
-  if (page == KvView::kNullPage) {
+void require_page(const KvView& kv, std::int64_t sequence, std::int64_t kv_head, std::int64_t key) {
+  if (page_of(kv, sequence, kv_head, key) == KvView::kNullPage) {
     throw Error(fmt::format(
         "page {} of sequence {} is null, and key {} on it is read; allowed: pages that are held",
-        column, sequence, key));
+        key / kv.page_size, sequence, key));
   }
 }
 
-void require_pages_of(const Call& call, const TilePart& part, std::int64_t sequence) {
+void require_pages_of(const Call& call, const TilePart& part, const WorkItem& item) {
   RunCursor cursor(call.plan, part.gathered_end, part.runs_end);
   for (std::int64_t block = cursor.block(); block != RunCursor::kNone; block = cursor.block()) {
     const VisitedPanels panels = cursor.take();
@@ -153,7 +157,7 @@ void require_pages_of(const Call& call, const TilePart& part, std::int64_t seque
       const std::int64_t first = block * kBlockKeys + panel * kPanelKeys;
       for (unsigned read = keys_read(panels, panel, num_tokens(part)); read != 0;
            read &= read - 1) {
-        require_page(call.kv, sequence, first + std::countr_zero(read));
+        require_page(call.kv, item.sequence, item.kv_head, first + std::countr_zero(read));
       }
     }
   }
@@ -170,14 +174,14 @@ void check_pages(const Call& call) {
   if (call.kv.page_size == 0 || !has_null_page(call.kv)) return;
   const Plan& plan = call.plan;
   for (const WorkItem& item : plan.items) {
-    for_each_part(plan, item,
-                  [&](const TilePart& part) { require_pages_of(call, part, item.sequence); });
+    for_each_part(plan, item, [&](const TilePart& part) { require_pages_of(call, part, item); });
   }
   for (std::size_t head = 0; head < plan.gathered_of_head.size(); ++head) {
-    const auto sequence = static_cast<std::int64_t>(head) / plan.heads.num_kv_heads;
+    const auto [sequence, kv_head] =
+        std::lldiv(static_cast<std::int64_t>(head), plan.heads.num_kv_heads);
     for (std::int64_t set : plan.gathered_of_head[head]) {
       for (std::int64_t key : plan.gathered_sets[static_cast<std::size_t>(set)]) {
-        require_page(call.kv, sequence, key);
+        require_page(call.kv, sequence, kv_head, key);
       }
     }
   }

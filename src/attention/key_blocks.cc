@@ -48,18 +48,26 @@ std::uint16_t keys_read(const VisitedPanels& panels, int panel, std::int64_t num
   return static_cast<std::uint16_t>(read);
 }
 
+std::int64_t page_of(const KvView& kv, std::int64_t sequence, std::int64_t kv_head,
+                     std::int64_t position) {
+  const std::int64_t table = sequence * kv.num_tables + kv.head_place(kv_head).table;
+  return kv
+      .block_table[static_cast<std::size_t>(table * kv.table_columns + position / kv.page_size)];
+}
+
 const std::byte* key_vector(const KvView& kv, const void* base, const KvStrides& strides,
                             std::int64_t sequence, std::int64_t kv_head, std::int64_t position) {
-  std::int64_t offset = kv_head * strides.head;
+  std::int64_t offset = 0;
   if (kv.page_size == 0) {
-    offset += (kv.starts[static_cast<std::size_t>(sequence)] + position) * strides.token;
+    offset = (kv.starts[static_cast<std::size_t>(sequence)] + position) * strides.token +
+             kv_head * strides.head;
   } else {
-    const std::int64_t entry = sequence * kv.table_columns + position / kv.page_size;
-    const std::int64_t page = kv.block_table[static_cast<std::size_t>(entry)];
+    const std::int64_t page = page_of(kv, sequence, kv_head, position);
     if (page == KvView::kNullPage) return nullptr;
-    offset += page * strides.page + position % kv.page_size * strides.token;
+    offset = page * strides.page + position % kv.page_size * strides.token +
+             kv.head_place(kv_head).slot * strides.head;
   }
-  return static_cast<const std::byte*>(base) + offset * size_bytes(kv.dtype);
+  return static_cast<const std::byte*>(base) + offset * size_bits(kv.dtype) / 8;
 }
 
 KeyAddress::KeyAddress(const Call& call, std::int64_t sequence, std::int64_t kv_head)

@@ -39,6 +39,10 @@ class RunCursor {
 // Bits of the panel's keys that any row reads.
 std::uint16_t keys_read(const VisitedPanels& panels, int panel, std::int64_t num_tokens);
 
+// The page that holds a key, paged views only; kNullPage: none.
+std::int64_t page_of(const KvView& kv, std::int64_t sequence, std::int64_t kv_head,
+                     std::int64_t position);
+
 // Where a key's vector lies, or nullptr on a null page. Packed, with a multiple of 16: its panel.
 const std::byte* key_vector(const KvView& kv, const void* base, const KvStrides& strides,
                             std::int64_t sequence, std::int64_t kv_head, std::int64_t position);

@@ -44,6 +44,31 @@ void require_multiple(const std::string& name, std::int64_t value) {
               std::to_string(kPanelTokens) + " where k and v are packed");
 }
 
+void require_stride(const char* name, std::int64_t stride, std::int64_t allowed, const char* why) {
+  if (stride == allowed) return;
+  throw Error(std::string(name) + " is " + std::to_string(stride) +
+              "; allowed: " + std::to_string(allowed) + ", " + why);
+}
+
+// What only quantized numbers ask for.
+void check_quantized(const KvView& kv) {
+  if (!is_quantized(kv.dtype)) return;
+  const std::string dtype(to_string(kv.dtype));
+  if (kv.layout != KvLayout::kPacked) {
+    throw Error("layout is strided; allowed: packed where dtype is " + dtype);
+  }
+  for (const auto& [name, dim] :
+       {std::pair{"head_dim", kv.head_dim}, std::pair{"v_head_dim", kv.v_head_dim}}) {
+    if (kv.dtype != DType::kInt4 || dim % kInt4Group == 0) continue;
+    throw Error(std::string(name) + " is " + std::to_string(dim) + "; allowed: multiples of " +
+                std::to_string(kInt4Group) + " where dtype is int4");
+  }
+  require_stride("k_scale_strides.token", kv.k_scale_strides.token,
+                 num_scales(kv.dtype, kv.head_dim), "the scales of a vector");
+  require_stride("v_scale_strides.token", kv.v_scale_strides.token,
+                 num_scales(kv.dtype, kv.v_head_dim), "the scales of a vector");
+}
+
 // What only the packed layout asks for.
 void check_packed(const KvView& kv) {
   if (kv.layout != KvLayout::kPacked) return;
@@ -51,13 +76,9 @@ void check_packed(const KvView& kv) {
   for (std::int64_t sequence = 0; kv.page_size == 0 && sequence < kv.num_sequences(); ++sequence) {
     require_multiple(indexed("starts", sequence), at(kv.starts, sequence));
   }
-  for (const auto& [name, stride, dims] :
-       {std::tuple{"k_strides.token", kv.k_strides.token, packed_k_dims(kv.dtype, kv.head_dim)},
-        std::tuple{"v_strides.token", kv.v_strides.token, packed_v_dims(kv.v_head_dim)}}) {
-    if (stride == dims) continue;
-    throw Error(std::string(name) + " is " + std::to_string(stride) +
-                "; allowed: " + std::to_string(dims) + ", the padded dims of the packed layout");
-  }
+  const char* const why = "the padded dims of the packed layout";
+  require_stride("k_strides.token", kv.k_strides.token, packed_k_dims(kv.dtype, kv.head_dim), why);
+  require_stride("v_strides.token", kv.v_strides.token, packed_v_dims(kv.v_head_dim), why);
 }
 
 // Addresses are computed in 64 bits: no offset of an element may leave them.
@@ -66,7 +87,7 @@ void require_reach(const char* name, const KvView& kv, const KvStrides& strides,
   const Int128 elements = reach(kv.num_pages, kv.page_size > 0 ? strides.page : 0) +
                           reach(num_tokens, strides.token) + reach(kv.num_kv_heads, strides.head) +
                           reach(head_dim, strides.dim);
-  const Int128 bytes = elements * size_bytes(kv.dtype);
+  const Int128 bytes = elements * size_bits(kv.dtype) / 8;
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
   if (bytes <= kMost) return;
   throw Error(std::string(name) + " reach " + to_string(bytes) +
@@ -74,8 +95,11 @@ void require_reach(const char* name, const KvView& kv, const KvStrides& strides,
 }
 
 void require_data(const KvView& kv) {
-  for (const auto& [name, data] : {std::pair{"k", kv.k}, std::pair{"v", kv.v}}) {
-    if (data != nullptr) continue;
+  const bool scaled = is_quantized(kv.dtype);
+  for (const auto& [name, data, needed] :
+       {std::tuple{"k", kv.k, true}, std::tuple{"v", kv.v, true},
+        std::tuple{"k_scales", kv.k_scales, scaled}, std::tuple{"v_scales", kv.v_scales, scaled}}) {
+    if (data != nullptr || !needed) continue;
     throw Error(std::string(name) + " is null; allowed: null only where no sequence has a key");
   }
 }
@@ -99,16 +123,39 @@ void check_table_shape(const KvView& kv) {
   require_range("page_size", kv.page_size, 1, kMostKeys);
   require_range("num_pages", kv.num_pages, 0, kMostPages);
   require_range("table_columns", kv.table_columns, 0, kMostPages);
-  const Int128 entries = static_cast<Int128>(kv.num_sequences()) * kv.table_columns;
+  require_range("num_tables", kv.num_tables, 1, kMostHeads);
+  const Int128 entries = static_cast<Int128>(kv.num_sequences()) * kv.num_tables * kv.table_columns;
   if (static_cast<Int128>(kv.block_table.size()) >= entries) return;
   throw Error("block_table has " + std::to_string(kv.block_table.size()) +
               " entries; allowed: at least " + to_string(entries) +
-              ", num_sequences × table_columns");
+              ", num_sequences × num_tables × table_columns");
+}
+
+void check_head_places(const KvView& kv) {
+  if (kv.head_places.empty()) return;
+  const auto num_places = static_cast<std::int64_t>(kv.head_places.size());
+  require_range("the number of head_places", num_places, kv.num_kv_heads, kv.num_kv_heads);
+  for (std::int64_t head = 0; head < num_places; ++head) {
+    const KvHeadPlace place = kv.head_place(head);
+    require_range(indexed("head_places", head) + ".table", place.table, 0, kv.num_tables - 1);
+    require_range(indexed("head_places", head) + ".slot", place.slot, 0, kv.num_kv_heads - 1);
+  }
 }
 
 // Entries behind a sequence's last page are never read and may hold anything.
+void check_entries(const KvView& kv, std::int64_t first, std::int64_t num_used) {
+  for (std::int64_t idx = first; idx < first + num_used; ++idx) {
+    const std::int64_t page = at(kv.block_table, idx);
+    if (page == KvView::kNullPage || (page >= 0 && page < kv.num_pages)) continue;
+    throw Error(indexed("block_table", idx) + " is " + std::to_string(page) +
+                "; allowed: -1 (no page) and pages below num_pages, " +
+                std::to_string(kv.num_pages));
+  }
+}
+
 void check_table(const KvView& kv) {
   check_table_shape(kv);
+  check_head_places(kv);
   for (std::int64_t sequence = 0; sequence < kv.num_sequences(); ++sequence) {
     const std::int64_t num_used = ceil_div(at(kv.lengths, sequence), kv.page_size);
     if (num_used > kv.table_columns) {
@@ -116,13 +163,8 @@ void check_table(const KvView& kv) {
                   std::to_string(num_used) + ", the pages of " + indexed("lengths", sequence) +
                   " = " + std::to_string(at(kv.lengths, sequence)));
     }
-    for (std::int64_t column = 0; column < num_used; ++column) {
-      const std::int64_t idx = sequence * kv.table_columns + column;
-      const std::int64_t page = at(kv.block_table, idx);
-      if (page == KvView::kNullPage || (page >= 0 && page < kv.num_pages)) continue;
-      throw Error(indexed("block_table", idx) + " is " + std::to_string(page) +
-                  "; allowed: -1 (no page) and pages below num_pages, " +
-                  std::to_string(kv.num_pages));
+    for (std::int64_t table = 0; table < kv.num_tables; ++table) {
+      check_entries(kv, (sequence * kv.num_tables + table) * kv.table_columns, num_used);
     }
   }
 }
@@ -177,10 +219,15 @@ void check(const KvView& kv) {
   std::int64_t num_tokens = kv.page_size;
   if (kv.page_size == 0) {
     num_tokens = check_contiguous(kv);
+    if (!kv.head_places.empty()) {
+      throw Error("head_places has " + std::to_string(kv.head_places.size()) +
+                  " entries; allowed: none where page_size is 0");
+    }
   } else {
     check_table(kv);
   }
   check_packed(kv);
+  check_quantized(kv);
   if (!has_keys) return;
   require_data(kv);
   const bool packed =

@@ -161,8 +161,9 @@ TEST_F(Paged, FewerColumnsThanASequenceHasPagesAreRefused) {
 
 TEST_F(Paged, ATableWithFewerEntriesThanItsShapeIsRefused) {
   kv.block_table = std::span(table).first(8);
-  EXPECT_EQ(refusal(kv),
-            "block_table has 8 entries; allowed: at least 9, num_sequences × table_columns");
+  EXPECT_EQ(
+      refusal(kv),
+      "block_table has 8 entries; allowed: at least 9, num_sequences × num_tables × table_columns");
 }
 
 TEST_F(Paged, SizesOfPoolAndTableOutOfRangeAreNamed) {
@@ -254,6 +255,58 @@ TEST_F(FromTensors, TensorsOfNoTokensServeEmptySequences) {
   EXPECT_EQ(message(), "accepted");
   lengths[1] = 1;
   EXPECT_EQ(message(), "k is null; allowed: null only where no sequence has a key");
+}
+
+// One sequence of 20 int8 keys in pages of 32, scales behind the numbers.
+class Quantized : public Paged {
+ protected:
+  Quantized() {
+    kv.dtype = DType::kInt8;
+    kv.layout = KvLayout::kPacked;
+    kv.lengths = one_length;
+    kv.page_size = 32;
+    kv.k_strides = {1024, 4, 128, 1};
+    kv.v_strides = {1024, 16, 512, 1};
+    kv.k_scales = kv.v_scales = kData;
+    kv.k_scale_strides = kv.v_scale_strides = {512, 1, 32, 1};
+  }
+  std::vector<std::int64_t> one_length = {20};
+};
+
+TEST_F(Quantized, IsAcceptedWithScalesAndRefusedWithout) {
+  EXPECT_EQ(refusal(kv), "accepted");
+  kv.v_scales = nullptr;
+  EXPECT_EQ(refusal(kv), "v_scales is null; allowed: null only where no sequence has a key");
+}
+
+TEST_F(Quantized, IsRefusedWhereItIsNotPacked) {
+  kv.layout = KvLayout::kStrided;
+  EXPECT_EQ(refusal(kv), "layout is strided; allowed: packed where dtype is int8");
+}
+
+TEST_F(Quantized, HasOneScaleAVectorAndAnInt4OneForEach32Dims) {
+  kv.k_scale_strides.token = 2;
+  EXPECT_EQ(refusal(kv), "k_scale_strides.token is 2; allowed: 1, the scales of a vector");
+  kv.dtype = DType::kInt4;
+  kv.k_strides.token = 8;
+  EXPECT_EQ(refusal(kv), "head_dim is 4; allowed: multiples of 32 where dtype is int4");
+}
+
+TEST_F(Paged, HeadsMayLieInTablesOfTheirOwn) {
+  const std::vector<KvHeadPlace> places = {{0, 0}, {1, 0}};
+  kv.head_places = places;
+  kv.num_tables = 2;
+  EXPECT_EQ(refusal(kv),
+            "block_table has 9 entries; allowed: at least 18, num_sequences × num_tables × "
+            "table_columns");
+  table.resize(18, 5);
+  kv.block_table = table;
+  EXPECT_EQ(refusal(kv),
+            "block_table[3] is 99; allowed: -1 (no page) and pages below num_pages, 8");
+  table[4] = table[3] = table[5] = 1;
+  EXPECT_EQ(refusal(kv), "accepted");
+  kv.num_tables = 1;
+  EXPECT_EQ(refusal(kv), "head_places[1].table is 1; allowed: 0..0");
 }
 
 }  // namespace

@@ -51,6 +51,10 @@ std::string_view to_string(DType dtype) {
       return "bf16";
     case DType::kF16:
       return "f16";
+    case DType::kInt8:
+      return "int8";
+    case DType::kInt4:
+      return "int4";
   }
   return "unknown";
 }

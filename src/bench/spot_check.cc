@@ -111,6 +111,9 @@ double rounding(DType dtype, double value) {
       return std::abs(value) * 0x1p-8;
     case DType::kF16:
       return std::abs(value) * 0x1p-11 + 0x1p-25;
+    case DType::kInt8:
+    case DType::kInt4:
+      break;  // of no tensor
   }
   return 0;
 }
