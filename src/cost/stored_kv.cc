@@ -85,6 +85,10 @@ class Builder {
     }
   }
 
+  std::vector<Topology> each_head_of(std::size_t owner) const {
+    return each_head(readers_of(owner));
+  }
+
   std::vector<StoredKv> build() {
     std::vector<StoredKv> stored;
     for (std::size_t idx = 0; idx < table_.layers.size(); ++idx) {
@@ -163,9 +167,14 @@ class Builder {
            std::ranges::none_of(layer.attend.groups, draws);
   }
 
-  void find_readers(std::size_t owner, StoredKv& entry) const {
+  std::vector<std::size_t> readers_of(std::size_t owner) const {
     std::vector<std::size_t> readers = {owner};
     readers.insert(readers.end(), sharers_[owner].begin(), sharers_[owner].end());
+    return readers;
+  }
+
+  void find_readers(std::size_t owner, StoredKv& entry) const {
+    const std::vector<std::size_t> readers = readers_of(owner);
     std::optional<Kept> kept;
     for (const std::size_t idx : readers) {
       for (const HeadGroup& group : table_.layers[idx].attend.groups) {
@@ -196,18 +205,27 @@ class Builder {
       for (const LayerTopology& layer : layers) parts.push_back(layer.kv_heads().front().topology);
       return {{Topology::merged(parts), kv_heads(owner)}};
     }
-    std::vector<std::vector<Topology>> by_head(static_cast<std::size_t>(kv_heads(owner)));
+    std::vector<LayerTopology::Class> apart;
+    for (Topology& head : each_head(readers)) apart.push_back({std::move(head), 1});
+    return apart;
+  }
+
+  std::vector<Topology> each_head(const std::vector<std::size_t>& readers) const {
+    const int num_kv_heads = kv_heads(readers.front());
+    std::vector<std::vector<Topology>> by_head(static_cast<std::size_t>(num_kv_heads));
     for (const std::size_t idx : readers) {
       const std::vector<Topology> heads =
           topology_of_each_head(table_.layers[idx], table_.causal, static_cast<int>(idx),
-                                shape_.layers[idx].num_q_heads, kv_heads(owner));
+                                shape_.layers[idx].num_q_heads, num_kv_heads);
       for (std::size_t head = 0; head < by_head.size(); ++head) {
         by_head[head].push_back(heads[head]);
       }
     }
-    std::vector<LayerTopology::Class> apart;
-    for (const std::vector<Topology>& head : by_head) apart.push_back({Topology::merged(head), 1});
-    return apart;
+    std::vector<Topology> merged;
+    for (const std::vector<Topology>& head : by_head) {
+      merged.push_back(head.size() == 1 ? head.front() : Topology::merged(head));
+    }
+    return merged;
   }
 
   const LayerTable& table_;
@@ -223,6 +241,12 @@ std::vector<StoredKv> made_kv(const LayerTable& table, const ModelShape& shape,
   check(shape, table);
   check(table, num_q_heads(shape));
   return Builder(table, shape, dtype).build();
+}
+
+std::vector<Topology> readers_of_each_head(const LayerTable& table, const ModelShape& shape,
+                                           int layer_idx) {
+  const KvDtype any_dtype = kv_dtype("bf16");
+  return Builder(table, shape, any_dtype).each_head_of(static_cast<std::size_t>(layer_idx));
 }
 
 std::vector<StoredKv> stored_kv(const LayerTable& table, const ModelShape& shape,

@@ -39,6 +39,11 @@ std::vector<StoredKv> made_kv(const LayerTable& table, const ModelShape& shape,
 std::vector<StoredKv> stored_kv(const LayerTable& table, const ModelShape& shape,
                                 const KvDtype& dtype);
 
+// What each KV head of a layer that stores KV is read for: the union over the query heads that read
+// it, in the layer itself and in those whose kv_from names it.
+std::vector<Topology> readers_of_each_head(const LayerTable& table, const ModelShape& shape,
+                                           int layer_idx);
+
 // "0-4, 6, 8-10". REQUIRES: ascending.
 std::string layer_list(const std::vector<int>& layers);
 

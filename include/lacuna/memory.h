@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lacuna {
+
+// Bytes from the system: zeros until they are written, aligned to 2 MiB from that size on, else to
+// 4 KiB, so that large pieces may lie on huge pages. The system gives a page of memory only when it
+// is first touched. Move-only owner.
+class Memory {
+ public:
+  Memory() = default;
+  // Throws Error naming the size where it is negative or the system refuses.
+  explicit Memory(std::int64_t size_bytes);
+  ~Memory();
+  Memory(Memory&& other) noexcept;
+  Memory& operator=(Memory&& other) noexcept;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  std::byte* data() { return data_; }
+  const std::byte* data() const { return data_; }
+  std::int64_t size() const { return size_; }
+
+  // Gives the whole system pages inside offset .. offset + size_bytes - 1 back: they are zeros
+  // again and take no memory until they are written. REQUIRES: inside the memory.
+  void release(std::int64_t offset, std::int64_t size_bytes);
+
+ private:
+  std::byte* data_ = nullptr;
+  std::int64_t size_ = 0;
+};
+
+}  // namespace lacuna

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "cache/page_layout.h"
+#include "cache/prefix_index.h"
+#include "lacuna/kv_cache.h"
+#include "lacuna/kv_pack.h"
+
+namespace lacuna {
+
+struct Sequence {
+  std::int64_t length = 0;
+  std::int64_t pending_rows = 0;            // of the step it is in; 0: in none
+  std::vector<std::vector<PageId>> tables;  // [tables][columns] kNullPage: not held
+  std::int64_t num_tokens() const { return length + pending_rows; }
+};
+
+struct KvCache::State {
+  State(const CacheShape& cache_shape, const PoolOptions& options);
+
+  CacheShape shape;
+  std::vector<CacheTable> tables;
+  std::vector<std::vector<std::size_t>> tables_of_layer;  // those it reads
+  std::vector<std::vector<KvHeadPlace>> head_places;      // [layers] `table` among the layer's
+  PagePool pool;
+  PrefixIndex prefixes;
+  std::map<SequenceId, Sequence> sequences;
+  SequenceId next_id = 0;
+
+  // Throw Error where there is no such sequence, or it is in a step.
+  Sequence& sequence(SequenceId id);
+  const Sequence& sequence(SequenceId id) const;
+  Sequence& idle_sequence(SequenceId id);
+  SequenceId add(Sequence sequence);
+  const CacheLayer& layer(std::size_t table) const {
+    return shape.layers[static_cast<std::size_t>(tables[table].layer_idx)];
+  }
+  void check_ranges(std::span<const Ranges> ranges, const char* name) const;
+
+  // A page of a table with one reference; evicts what only the prefix index refers to.
+  std::optional<PageId> take(std::size_t table);
+  void drop_pages(std::vector<PageId>& columns, std::int64_t first_column);
+
+  // One head of one page.
+  PackedHead packed_head(std::size_t table, PageId page, std::int64_t slot);
+
+  // Summaries; nothing where the shape has none. `start` is of a page without keys.
+  SummaryHeader& summary_header(std::size_t table, PageId page);
+  float* summary(std::size_t table, PageId page, std::size_t slot);  // [3][head_dim]
+  void start_summary(std::size_t table, PageId page, std::int64_t first_slot);
+  // Takes in the keys of slots up to end_slot - 1.
+  void extend_summary(std::size_t table, PageId page, std::int64_t end_slot);
+  // As if only slots below end_slot had been taken in.
+  void cut_summary(std::size_t table, PageId page, std::int64_t end_slot);
+};
+
+}  // namespace lacuna
