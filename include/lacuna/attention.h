@@ -39,8 +39,9 @@ struct AttentionOptions {
   std::string isa = {};                 // "": kernel_isa(q, kv); else one of kernel_isas()
 };
 
-// Bytes of workspace that run() needs. It does not grow with the length of the sequences except for
-// gathered keys, which are packed once a KV head.
+// Bytes of workspace that run() needs. With the length of the sequences grow only a bit for each 16
+// keys of a KV head, gathered keys, which are packed once a KV head, and where the plan has cut an
+// item a state, v_head_dim + 17 floats, for each of its rows, heads and splits.
 std::int64_t workspace_bytes(const Plan& plan, const TensorView& q, const KvView& kv,
                              const AttentionOptions& options = {});
 

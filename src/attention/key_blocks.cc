@@ -79,6 +79,23 @@ const std::byte* KeyAddress::at(const void* base, const KvStrides& strides,
   return key_vector(call_.kv, base, strides, sequence_, kv_head_, position);
 }
 
+PanelWalk::Panel PanelWalk::at(std::int64_t position) {
+  const KvView& kv = call_.kv;
+  if (position < begin_ || position >= end_) {
+    begin_ = kv.page_size == 0 ? 0 : position - position % kv.page_size;
+    end_ = kv.page_size == 0 ? INT64_MAX : begin_ + kv.page_size;
+    first_ = {address_.k(begin_), address_.v(begin_)};
+  }
+  const std::int64_t tokens = (position - begin_) / kPanelTokens * kPanelTokens;
+  return {first_.k + tokens * kv.k_strides.token * size_bits(kv.dtype) / 8,
+          first_.v + tokens * kv.v_strides.token * size_bits(kv.dtype) / 8};
+}
+
+bool reads_packed(const Call& call) {
+  if (call.kv.layout != KvLayout::kPacked) return false;
+  return call.kernel.bf16_products ? call.kv.dtype == DType::kBf16 : call.kv.dtype == DType::kF32;
+}
+
 void prefetch_vector(const void* vector, std::int64_t bytes) {
   constexpr std::int64_t kLine = 64;
   for (std::int64_t at = 0; at < bytes; at += kLine) {
@@ -90,11 +107,6 @@ void prefetch_panel(const Call& call, const KeyAddress& address, Positions posit
                     std::uint16_t read) {
   const KvView& kv = call.kv;
   const std::int64_t element = size_bytes(kv.dtype);
-  if (kv.layout == KvLayout::kPacked) {
-    prefetch_vector(address.k(positions[0]), kPanelTokens * kv.k_strides.token * element);
-    prefetch_vector(address.v(positions[0]), kPanelTokens * kv.v_strides.token * element);
-    return;
-  }
   if (kv.k_strides.dim != 1 || kv.v_strides.dim != 1) return;
   for (std::size_t idx = 0; idx < kPanelKeys; ++idx) {
     if ((read >> idx & 1U) == 0) continue;
@@ -122,10 +134,6 @@ PanelPlace pack_strided(const Call& call, const KeyAddress& address, Positions p
     values.vectors[idx] = address.v(positions[idx]);
   }
   return pack_vectors(call, keys, values, space);
-}
-
-bool reads_packed(const Call& call) {
-  return call.kernel.bf16_products ? call.kv.dtype == DType::kBf16 : call.kv.dtype == DType::kF32;
 }
 
 // Element `dim` of a key in a packed panel, in elements from the panel on.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -34,6 +35,12 @@ constexpr int kRegisterPanels = 1;
 constexpr int kRegisterRows = 2;
 constexpr int kRegisterPanels = 1;
 #endif
+
+// Steps of a sum.
+struct Steps {
+  std::int64_t begin;
+  std::int64_t end;
+};
 
 // One lane is an f32: a step is one multiply-add.
 struct F32Product {
@@ -74,18 +81,36 @@ struct Bf16Product {
   }
 };
 
+// Memory that is read soon: line `step` of each is asked for at a step, so that it comes while the
+// step computes.
+template <int kPanels>
+struct Soon {
+  const std::byte* at[kPanels];
+};
+struct NothingSoon {};
+inline void ask_for(NothingSoon, std::int64_t) {}
+template <int kPanels>
+inline void ask_for(const Soon<kPanels>& soon, std::int64_t step) {
+  constexpr int kSecondLevelCache = 2;
+#pragma GCC unroll 2
+  for (int p = 0; p < kPanels; ++p) {
+    __builtin_prefetch(soon.at[p] + step * kLineBytes, 0, kSecondLevelCache);
+  }
+}
+
 // acc[r][c] += Σ_step a[r·a_stride + step] ∘ b[c][step·16 …]: a row's sum runs over the steps in
 // order, whatever the other rows and columns are, so it has the same bits in every block.
-template <typename Product, int kRows, int kCols, int kPanels>
+template <typename Product, int kRows, int kCols, int kPanels, typename SoonRead = NothingSoon>
 inline void rank_update(F32 (&acc)[kRows][kCols], const Lane32* a, std::int64_t a_stride,
-                        const Lane32* const (&b)[kPanels], std::int64_t num_steps) {
+                        const Lane32* const (&b)[kPanels], Steps steps, const SoonRead& soon = {}) {
   static_assert(kCols == kPanels * kVecs);
-  for (std::int64_t step = 0; step < num_steps; ++step) {
+  for (std::int64_t step = steps.begin; step < steps.end; ++step) {
     I32 columns[kCols];
 #pragma GCC unroll 32
     for (int c = 0; c < kCols; ++c) {
       columns[c] = load_shared(b[c / kVecs] + step * kPanelKeys + c % kVecs * kLanes);
     }
+    ask_for(soon, step);
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
       const std::uint32_t weight = a[r * a_stride + step];
