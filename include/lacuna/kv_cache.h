@@ -121,7 +121,7 @@ class KvCache {
 
   // The pages of one table, as the sequence holds them: [ceil(length / page_size)].
   std::span<const PageId> block_table(SequenceId sequence, std::size_t table) const;
-  // Positions whose pages are held, for each table.
+  // Positions whose keys and values are on pages that are held, for each table.
   std::vector<Ranges> held(SequenceId sequence) const;
   PageSummary summary(SequenceId sequence, int layer_idx, int kv_head, std::int64_t column) const;
 

@@ -100,6 +100,19 @@ void KvCache::State::drop_pages(std::vector<PageId>& columns, std::int64_t first
   }
 }
 
+std::int64_t KvCache::State::first_slot(PageId page) const {
+  const auto found = first_slots.find(page);
+  return found == first_slots.end() ? 0 : found->second;
+}
+
+void KvCache::State::set_first_slot(PageId page, std::int64_t slot) {
+  if (slot > 0) {
+    first_slots[page] = slot;
+  } else {
+    first_slots.erase(page);
+  }
+}
+
 KvCache::KvCache(const CacheShape& shape, const PoolOptions& options)
     : state_(std::make_unique<State>(shape, options)) {}
 KvCache::~KvCache() = default;
@@ -178,7 +191,13 @@ void KvCache::truncate(SequenceId sequence, std::int64_t length, std::span<const
   for (std::size_t table = 0; table < needed.size(); ++table) {
     std::vector<PageId>& columns = cut.tables[table];
     state_->drop_pages(columns, ceil_div(length, page_size));
-    const bool inside = length % page_size != 0 && columns.back() != kNull;
+    bool inside = length % page_size != 0 && columns.back() != kNull;
+    // A page that only holds what is taken back must not stay: its first slots would look empty
+    // after they have been written.
+    if (inside && state_->first_slot(columns.back()) >= length % page_size) {
+      state_->pool.drop(std::exchange(columns.back(), kNull));
+      inside = false;
+    }
     // A shared page keeps its summary: it is copied, and the copy's cut, before it is written.
     if (state_->shape.summaries && inside && state_->pool.references(columns.back()) == 1) {
       state_->cut_summary(table, columns.back(), length % page_size);
@@ -197,8 +216,10 @@ std::vector<Ranges> KvCache::held(SequenceId sequence) const {
   for (const std::vector<PageId>& columns : of.tables) {
     std::vector<Range> parts;
     for (std::int64_t column = 0; column < std::ssize(columns); ++column) {
-      if (columns[static_cast<std::size_t>(column)] == kNull) continue;
-      parts.push_back({column * page_size, std::min((column + 1) * page_size, of.num_tokens())});
+      const PageId page = columns[static_cast<std::size_t>(column)];
+      if (page == kNull) continue;
+      parts.push_back({column * page_size + state_->first_slot(page),
+                       std::min((column + 1) * page_size, of.num_tokens())});
     }
     result.emplace_back(std::move(parts));
   }

@@ -142,7 +142,9 @@ std::optional<KvCache::Step> KvCache::begin(std::span<const StepRows> rows) {
       std::copy_n(state_->pool.bytes(need.shared), state_->tables[need.table].page_bytes,
                   state_->pool.bytes(page));
       state_->cut_summary(need.table, page, first_slot);
+      state_->set_first_slot(page, state_->first_slot(need.shared));
     } else {
+      state_->set_first_slot(page, first_slot);
       state_->start_summary(need.table, page, first_slot);
     }
   }
