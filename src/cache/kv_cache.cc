@@ -22,6 +22,12 @@ std::vector<std::int64_t> class_bytes(const std::vector<CacheTable>& tables) {
   return bytes;
 }
 
+std::vector<int> classes_of(const std::vector<CacheTable>& tables) {
+  std::vector<int> classes;
+  for (const CacheTable& table : tables) classes.push_back(static_cast<int>(table.size_class));
+  return classes;
+}
+
 std::size_t storing_layer(const CacheShape& shape, std::size_t layer_idx) {
   const auto& from = shape.layers[layer_idx].kv_from;
   return from ? static_cast<std::size_t>(*from) : layer_idx;
@@ -33,7 +39,7 @@ KvCache::State::State(const CacheShape& cache_shape, const PoolOptions& options)
     : shape(cache_shape),
       tables(cache_tables(shape)),
       pool(class_bytes(tables), options),
-      prefixes(pool) {
+      prefixes(pool, shape.page_size, classes_of(tables)) {
   for (std::size_t layer_idx = 0; layer_idx < shape.layers.size(); ++layer_idx) {
     const std::size_t source = storing_layer(shape, layer_idx);
     std::vector<std::size_t>& of_layer = tables_of_layer.emplace_back();
@@ -85,11 +91,17 @@ void KvCache::State::check_ranges(std::span<const Ranges> ranges, const char* na
                           ranges.size(), tables.size()));
 }
 
-std::optional<PageId> KvCache::State::take(std::size_t table) {
-  const int size_class = static_cast<int>(tables[table].size_class);
-  if (std::optional<PageId> page = pool.take(size_class)) return page;
-  if (!prefixes.make_room(size_class)) return std::nullopt;
-  return pool.take(size_class);
+std::optional<std::vector<PageId>> KvCache::State::take(std::span<const std::size_t> of_tables) {
+  std::vector<std::int64_t> num_pages(static_cast<std::size_t>(pool.num_classes()), 0);
+  for (const std::size_t table : of_tables) {
+    ++num_pages[static_cast<std::size_t>(tables[table].size_class)];
+  }
+  if (!prefixes.make_room(num_pages)) return std::nullopt;
+  std::vector<PageId> pages;
+  for (const std::size_t table : of_tables) {
+    pages.push_back(pool.take(static_cast<int>(tables[table].size_class)).value());
+  }
+  return pages;
 }
 
 void KvCache::State::drop_pages(std::vector<PageId>& columns, std::int64_t first_column) {

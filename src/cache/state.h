@@ -45,8 +45,9 @@ struct KvCache::State {
   }
   void check_ranges(std::span<const Ranges> ranges, const char* name) const;
 
-  // A page of a table with one reference; evicts what only the prefix index refers to.
-  std::optional<PageId> take(std::size_t table);
+  // A page for each entry of `of_tables`, with one reference; none where memory is short even
+  // without what only the prefix index refers to, which is evicted as needed.
+  std::optional<std::vector<PageId>> take(std::span<const std::size_t> of_tables);
   void drop_pages(std::vector<PageId>& columns, std::int64_t first_column);
   std::int64_t first_slot(PageId page) const;
   void set_first_slot(PageId page, std::int64_t slot);
