@@ -4,10 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 
-#include "cache/cache_rig.h"
+#include "cache/prefix_rig.h"
 #include "lacuna/error.h"
 
 namespace lacuna {
@@ -15,14 +14,9 @@ namespace {
 
 using rig::Answer;
 using rig::Tokens;
+using rig::tokens;
 
 constexpr char kIdentity[] = "model=small;salt=";
-
-Tokens tokens(std::int64_t count, std::int32_t first = 0) {
-  Tokens all(static_cast<std::size_t>(count));
-  std::iota(all.begin(), all.end(), first);
-  return all;
-}
 
 Tokens first_of(const Tokens& all, std::int64_t count) {
   return {all.begin(), all.begin() + count};
@@ -159,8 +153,7 @@ TEST(Hit, MayEndAtAnyTokenOfAPublication) {
     Fixture warm(of.model, 16);
     const Tokens published = tokens(75);
     warm.publish(published);
-    for (const std::int64_t shared :
-         {1, 2, 7, 15, 16, 17, 24, 31, 32, 33, 40, 47, 48, 64, 70, 75}) {
+    for (const std::int64_t shared : {1, 7, 16, 24, 31, 33, 48, 64, 75}) {
       const Tokens prompt = diverging(published, shared, shared + 20);
       EXPECT_EQ(warm.cache.match(kIdentity, prompt).matched, shared);
       const std::int64_t length = warm.hit(prompt);
