@@ -347,9 +347,28 @@ TEST(Evict, ForgetsNodesThatHoldNothing) {
   EXPECT_EQ(store.cache.prefix_statistics().cached_pages, 4);
 }
 
+TEST(Evict, LeavesNothingThatNamesAPageWhichIsSomeoneElsesNow) {
+  Store store = one_table(4);
+  const Tokens a = tokens(3 * kPage);
+  store.publish(a);
+  const SequenceId id = store.make(tokens(3 * kPage, 1000));  // takes two of its pages
+  EXPECT_EQ(store.there(a), kPage);
+  Tokens other = tokens(kPage);
+  other.push_back(-1);
+  store.free(id);
+  store.publish(other);
+  const SequenceId again = store.make(tokens(2 * kPage, 1000));
+  store.adopt(other);
+  EXPECT_EQ(store.there(a), kPage);
+  store.adopt(tokens(kPage));
+  store.check();
+  store.free(again);
+  store.check();
+}
+
 TEST(Siblings, ThousandsUnderOneParentAreAllFound) {
-  Store store({16}, 1024, 1 << 14);
-  constexpr std::int32_t kCount = 5000;
+  Store store({16}, 512, 1 << 14);
+  constexpr std::int32_t kCount = 2000;
   const auto of = [](std::int32_t child) {
     Tokens result = tokens(kPage + 8);
     result.insert(result.end(), {child * 7919 % kCount, child});

@@ -51,12 +51,22 @@ struct Store {
   Store(const std::vector<std::int64_t>& widths, std::int64_t num_slabs, std::int64_t slab_bytes)
       : cache(shape(widths), {num_slabs * slab_bytes, slab_bytes, true}) {}
 
-  // False, and nothing new, where there is no room.
-  bool append(SequenceId id, const Tokens& more) {
+  // False, and nothing new, where there is no room. Only the first `num_committed` stay.
+  bool append(SequenceId id, const Tokens& more, std::int64_t num_committed) {
     if (more.empty()) return true;
-    auto step = cache.begin({{StepRows{id, std::ssize(more)}}});
-    if (!step) return false;
-    Tokens& now = all[id];
+    const StepRows rows = {id, std::ssize(more)};
+    const std::int64_t reserved = cache.step_bytes({{rows}});
+    const std::int64_t live = cache.live_bytes();
+    const std::int64_t cached = cache.prefix_statistics().cached_bytes;
+    auto step = cache.begin({{rows}});
+    if (!step) {
+      EXPECT_EQ(cache.live_bytes(), live);
+      return false;
+    }
+    // Nothing but cached pages went.
+    EXPECT_EQ(cache.live_bytes() - cache.prefix_statistics().cached_bytes,
+              live - cached + reserved);
+    Tokens now = all[id];
     const std::int64_t first = std::ssize(now);
     now.insert(now.end(), more.begin(), more.end());
     const Tokens past = pasts(now);
@@ -65,9 +75,12 @@ struct Store {
       rig::append(k, kK, std::span(past).subspan(static_cast<std::size_t>(first)), first, layer);
       step->append(layer, k.view(), k.view());
     }
-    step->commit();
+    step->commit({{num_committed}});
+    now.resize(static_cast<std::size_t>(first + num_committed));
+    all[id] = now;
     return true;
   }
+  bool append(SequenceId id, const Tokens& more) { return append(id, more, std::ssize(more)); }
 
   SequenceId make(const Tokens& of) {
     const SequenceId id = cache.create();

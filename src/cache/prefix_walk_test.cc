@@ -67,7 +67,7 @@ struct Walk {
     const std::int64_t available = store.cache.pool().num_available(0);
     const std::int64_t cached = store.cache.prefix_statistics().cached_pages;
     const std::int64_t evicted = store.cache.prefix_statistics().evicted_pages;
-    const bool done = store.append(id, more);
+    const bool done = store.append(id, more, number(static_cast<int>(more.size()) + 1));
     RC_ASSERT(done == (needed <= available + cached));
     RC_ASSERT(store.cache.prefix_statistics().evicted_pages - evicted ==
               (done ? std::max<std::int64_t>(0, needed - available) : 0));
