@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -12,10 +13,14 @@
 
 namespace lacuna {
 
+// Pages of a sleeping sequence, in the file of a KvOffload. Its end gives their room there back.
+struct SleepingPages;
+
 struct Sequence {
   std::int64_t length = 0;
   std::int64_t pending_rows = 0;            // of the step it is in; 0: in none
-  std::vector<std::vector<PageId>> tables;  // [tables][columns] kNullPage: not held
+  std::vector<std::vector<PageId>> tables;  // [tables][columns] kNullPage: not held, or asleep
+  std::shared_ptr<SleepingPages> asleep;    // null: awake
   std::int64_t num_tokens() const { return length + pending_rows; }
 };
 
@@ -31,10 +36,12 @@ struct KvCache::State {
   std::map<SequenceId, Sequence> sequences;
   SequenceId next_id = 0;
 
-  // Throw Error where there is no such sequence, or it is in a step.
+  // Throw Error where there is no such sequence, it is asleep, or it is asleep or in a step.
   Sequence& sequence(SequenceId id);
   const Sequence& sequence(SequenceId id) const;
+  const Sequence& awake_sequence(SequenceId id) const;
   Sequence& idle_sequence(SequenceId id);
+  const Sequence& idle_sequence(SequenceId id) const;
   SequenceId add(Sequence sequence);
   const CacheLayer& layer(std::size_t table) const {
     return shape.layers[static_cast<std::size_t>(tables[table].layer_idx)];
@@ -45,8 +52,11 @@ struct KvCache::State {
   std::optional<PageId> take(std::size_t table);
   void drop_pages(std::vector<PageId>& columns, std::int64_t first_column);
 
-  // One head of one page.
-  PackedHead packed_head(std::size_t table, PageId page, std::int64_t slot);
+  // One head of one page, in the pool or of a copy.
+  PackedHead packed_head(std::size_t table, PageId page, std::int64_t slot) {
+    return packed_head(table, pool.bytes(page), slot);
+  }
+  PackedHead packed_head(std::size_t table, std::byte* page, std::int64_t slot) const;
 
   // Summaries; nothing where the shape has none. `start` is of a page without keys.
   SummaryHeader& summary_header(std::size_t table, PageId page);
