@@ -22,6 +22,12 @@ std::vector<std::int64_t> class_bytes(const std::vector<CacheTable>& tables) {
   return bytes;
 }
 
+std::vector<int> classes_of(const std::vector<CacheTable>& tables) {
+  std::vector<int> classes;
+  for (const CacheTable& table : tables) classes.push_back(static_cast<int>(table.size_class));
+  return classes;
+}
+
 std::size_t storing_layer(const CacheShape& shape, std::size_t layer_idx) {
   const auto& from = shape.layers[layer_idx].kv_from;
   return from ? static_cast<std::size_t>(*from) : layer_idx;
@@ -33,7 +39,7 @@ KvCache::State::State(const CacheShape& cache_shape, const PoolOptions& options)
     : shape(cache_shape),
       tables(cache_tables(shape)),
       pool(class_bytes(tables), options),
-      prefixes(pool) {
+      prefixes(pool, shape.page_size, classes_of(tables)) {
   for (std::size_t layer_idx = 0; layer_idx < shape.layers.size(); ++layer_idx) {
     const std::size_t source = storing_layer(shape, layer_idx);
     std::vector<std::size_t>& of_layer = tables_of_layer.emplace_back();
@@ -93,11 +99,17 @@ void KvCache::State::check_ranges(std::span<const Ranges> ranges, const char* na
                           ranges.size(), tables.size()));
 }
 
-std::optional<PageId> KvCache::State::take(std::size_t table) {
-  const int size_class = static_cast<int>(tables[table].size_class);
-  if (std::optional<PageId> page = pool.take(size_class)) return page;
-  if (!prefixes.make_room(size_class)) return std::nullopt;
-  return pool.take(size_class);
+std::optional<std::vector<PageId>> KvCache::State::take(std::span<const std::size_t> of_tables) {
+  std::vector<std::int64_t> num_pages(static_cast<std::size_t>(pool.num_classes()), 0);
+  for (const std::size_t table : of_tables) {
+    ++num_pages[static_cast<std::size_t>(tables[table].size_class)];
+  }
+  if (!prefixes.make_room(num_pages)) return std::nullopt;
+  std::vector<PageId> pages;
+  for (const std::size_t table : of_tables) {
+    pages.push_back(pool.take(static_cast<int>(tables[table].size_class)).value());
+  }
+  return pages;
 }
 
 void KvCache::State::drop_pages(std::vector<PageId>& columns, std::int64_t first_column) {
@@ -105,6 +117,19 @@ void KvCache::State::drop_pages(std::vector<PageId>& columns, std::int64_t first
     const PageId page = columns[static_cast<std::size_t>(column)];
     if (page != kNull) pool.drop(page);
     columns.pop_back();
+  }
+}
+
+std::int64_t KvCache::State::first_slot(PageId page) const {
+  const auto found = first_slots.find(page);
+  return found == first_slots.end() ? 0 : found->second;
+}
+
+void KvCache::State::set_first_slot(PageId page, std::int64_t slot) {
+  if (slot > 0) {
+    first_slots[page] = slot;
+  } else {
+    first_slots.erase(page);
   }
 }
 
@@ -186,7 +211,13 @@ void KvCache::truncate(SequenceId sequence, std::int64_t length, std::span<const
   for (std::size_t table = 0; table < needed.size(); ++table) {
     std::vector<PageId>& columns = cut.tables[table];
     state_->drop_pages(columns, ceil_div(length, page_size));
-    const bool inside = length % page_size != 0 && columns.back() != kNull;
+    bool inside = length % page_size != 0 && columns.back() != kNull;
+    // A page that only holds what is taken back must not stay: its first slots would look empty
+    // after they have been written.
+    if (inside && state_->first_slot(columns.back()) >= length % page_size) {
+      state_->pool.drop(std::exchange(columns.back(), kNull));
+      inside = false;
+    }
     // A shared page keeps its summary: it is copied, and the copy's cut, before it is written.
     if (state_->shape.summaries && inside && state_->pool.references(columns.back()) == 1) {
       state_->cut_summary(table, columns.back(), length % page_size);
@@ -205,8 +236,10 @@ std::vector<Ranges> KvCache::held(SequenceId sequence) const {
   for (const std::vector<PageId>& columns : of.tables) {
     std::vector<Range> parts;
     for (std::int64_t column = 0; column < std::ssize(columns); ++column) {
-      if (columns[static_cast<std::size_t>(column)] == kNull) continue;
-      parts.push_back({column * page_size, std::min((column + 1) * page_size, of.num_tokens())});
+      const PageId page = columns[static_cast<std::size_t>(column)];
+      if (page == kNull) continue;
+      parts.push_back({column * page_size + state_->first_slot(page),
+                       std::min((column + 1) * page_size, of.num_tokens())});
     }
     result.emplace_back(std::move(parts));
   }

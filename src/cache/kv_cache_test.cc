@@ -85,5 +85,32 @@ TEST_F(Hybrid, HoldsWhatPagedPredictsDuringEveryStep) {
   }
 }
 
+// Pages are longer than a chunk, so a page is freed and taken again for the rest of its tokens.
+TEST(Truncate, RefusesPositionsThatAPageNeverHeld) {
+  const rig::Model model = rig::model("chunk(16)", 1, rig::sizes(1, 1, 16, 16));
+  const Retention retention(model.table, model.shape);
+  KvCache cache(rig::cache_shape(retention, 64, DType::kF32), small_pool());
+  const SequenceId id = cache.create();
+  for (const std::int64_t count : {16, 4}) {
+    ASSERT_TRUE(rig::step(cache, model, retention, {{{id, tokens(count)}}}));
+  }
+  EXPECT_EQ(cache.held(id), std::vector<Ranges>{(Ranges{{16, 20}})});
+  EXPECT_THROW(cache.truncate(id, 10, retention.kept(10, 10)), Error);
+  cache.truncate(id, 18, retention.kept(18, 18));
+  EXPECT_EQ(cache.held(id), std::vector<Ranges>{(Ranges{{16, 18}})});
+}
+
+TEST(Truncate, DropsAPageThatHoldsOnlyWhatIsTakenBack) {
+  const rig::Model model = rig::model("window(1)", 1, rig::sizes(1, 1, 16, 16));
+  const Retention retention(model.table, model.shape);
+  KvCache cache(rig::cache_shape(retention, 64, DType::kF32), small_pool());
+  const SequenceId id = cache.create();
+  ASSERT_TRUE(rig::step(cache, model, retention, {{{id, tokens(20)}}}));
+  ASSERT_TRUE(rig::step(cache, model, retention, {{{id, tokens(1)}}}, {}, 1));
+  EXPECT_EQ(cache.held(id), std::vector<Ranges>{(Ranges{{20, 21}})});
+  cache.truncate(id, 10, retention.kept(10, 10));
+  EXPECT_EQ(cache.live_bytes(), 0);
+}
+
 }  // namespace
 }  // namespace lacuna

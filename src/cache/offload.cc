@@ -63,6 +63,7 @@ struct SleepingPage {
   std::size_t column;
   std::int64_t offset;
   std::int64_t size_bytes;
+  std::int64_t first_slot;  // KvCache::State::first_slots
   std::int64_t checksum;
 };
 
@@ -103,7 +104,7 @@ std::shared_ptr<SleepingPages> take_room(const std::shared_ptr<OffloadFile>& fil
       const std::int64_t size_bytes = state.tables[table].page_bytes;
       const std::optional<std::int64_t> offset = file->take(size_bytes);
       if (!offset) return nullptr;
-      room->pages.push_back({table, column, *offset, size_bytes, 0});
+      room->pages.push_back({table, column, *offset, size_bytes, state.first_slot(page), 0});
     }
   }
   return room;
@@ -117,36 +118,34 @@ const SleepingPages& sleeping(const KvCache& cache, const OffloadFile* file, Seq
                           of.asleep == nullptr ? "awake" : "asleep elsewhere", file->file.path()));
 }
 
+// Throws Error where the bytes are not those that were written.
+void read_page(std::span<std::byte> bytes, const SleepingPages& from, const SleepingPage& page) {
+  from.file->file.read(bytes, page.offset);
+  const std::int64_t there = checksum(bytes);
+  if (there == page.checksum) return;
+  throw Error(fmt::format(
+      "'{}' is damaged: the checksum of offsets {}..{} is {:#x}; expected {:#x}, as page {} of "
+      "table {} had when it was written",
+      from.file->file.path(), page.offset, page.offset + page.size_bytes - 1, there, page.checksum,
+      page.column, page.table));
+}
+
 // Pages with what was written; none where memory is short. Throws Error, and keeps none, where what
 // is read is not that.
 std::optional<std::vector<PageId>> read_pages(KvCache::State& state, const SleepingPages& from) {
-  std::vector<PageId> pages;
-  const auto drop_all = [&] {
-    for (const PageId page : pages) state.pool.drop(page);
-  };
-  for (const SleepingPage& page : from.pages) {
-    const std::optional<PageId> taken = state.take(page.table);
-    if (!taken) {
-      drop_all();
-      return std::nullopt;
-    }
-    pages.push_back(*taken);
-  }
+  std::vector<std::size_t> tables;
+  for (const SleepingPage& page : from.pages) tables.push_back(page.table);
+  std::optional<std::vector<PageId>> pages = state.take(tables);
+  if (!pages) return std::nullopt;
   try {
-    for (std::size_t idx = 0; idx < pages.size(); ++idx) {
-      const auto& [table, column, offset, size_bytes, expected] = from.pages[idx];
-      const std::span<std::byte> bytes(state.pool.bytes(pages[idx]),
-                                       static_cast<std::size_t>(size_bytes));
-      from.file->file.read(bytes, offset);
-      if (checksum(bytes) == expected) continue;
-      throw Error(
-          fmt::format("'{}' is damaged: the checksum of offsets {}..{} is {:#x}; expected "
-                      "{:#x}, as page {} of table {} had when it was written",
-                      from.file->file.path(), offset, offset + size_bytes - 1, checksum(bytes),
-                      expected, column, table));
+    for (std::size_t idx = 0; idx < pages->size(); ++idx) {
+      const SleepingPage& page = from.pages[idx];
+      read_page({state.pool.bytes((*pages)[idx]), static_cast<std::size_t>(page.size_bytes)}, from,
+                page);
+      state.set_first_slot((*pages)[idx], page.first_slot);
     }
   } catch (...) {
-    drop_all();
+    for (const PageId page : *pages) state.pool.drop(page);
     throw;
   }
   return pages;

@@ -275,6 +275,36 @@ TEST_P(Offload, StaysAsleepWhereMemoryIsShort) {
   EXPECT_EQ(go_on(cache, id, 20), go_on(cache, twin, 20));
 }
 
+TEST(OffloadedChunks, KnowWhichSlotsHoldNothing) {
+  const rig::Model model = rig::model("chunk(16)", 1, rig::sizes(1, 1, 16, 16));
+  const Retention retention(model.table, model.shape);
+  KvCache cache(rig::cache_shape(retention, 64, DType::kF32), {.budget_bytes = 4 << 20});
+  KvOffload tier(cache, testing::TempDir() + "lacuna_offload_chunks", kBudget);
+  const SequenceId id = cache.create();
+  for (const std::int64_t count : {16, 4}) {
+    ASSERT_TRUE(rig::step(cache, model, retention, {{{id, tokens(count)}}}));
+  }
+  ASSERT_TRUE(tier.sleep(id));
+  const SequenceId other = cache.create();  // its page lies where the sleeper's was
+  ASSERT_TRUE(rig::step(cache, model, retention, {{{other, tokens(10)}}}));
+  EXPECT_EQ(cache.held(other), std::vector<Ranges>{(Ranges{{0, 10}})});
+  ASSERT_TRUE(tier.wake(id));
+  EXPECT_EQ(cache.held(id), std::vector<Ranges>{(Ranges{{16, 20}})});
+}
+
+TEST_P(Offload, LeavesPublishedPagesToTheIndex) {
+  const SequenceId id = decoded(cache, 100);
+  const std::int64_t bytes = cache.live_bytes();
+  cache.publish(id, "", tokens(100));
+  ASSERT_TRUE(tier->sleep(id));
+  EXPECT_EQ(tier->used_bytes(), 0);
+  cache.clear_prefixes();
+  EXPECT_EQ(cache.live_bytes(), bytes);  // asleep, it still has them
+  ASSERT_TRUE(tier->wake(id));
+  cache.free(id);
+  EXPECT_EQ(cache.live_bytes(), 0);
+}
+
 // The nameless file, opened again through the process's list of what is open.
 int open_again(const std::string& path) {
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {

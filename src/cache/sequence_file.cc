@@ -94,8 +94,10 @@ HeaderWriter make_header(const KvCache& cache, const Sequence& of, std::string_v
     const auto num_null = std::count(columns.begin(), columns.end(), KvView::kNullPage);
     header.put(std::ssize(columns) - num_null);
     for (std::int64_t column = 0; column < std::ssize(columns); ++column) {
-      if (columns[static_cast<std::size_t>(column)] == KvView::kNullPage) continue;
+      const PageId page = columns[static_cast<std::size_t>(column)];
+      if (page == KvView::kNullPage) continue;
       header.put(column);
+      header.put(cache.state().first_slot(page));
       page_bytes += cache.tables()[table].page_bytes + kFieldBytes;
     }
   }
@@ -105,22 +107,28 @@ HeaderWriter make_header(const KvCache& cache, const Sequence& of, std::string_v
   return header;
 }
 
-// Zeros in what no token was written to: the slots from end_slot on, and bytes behind summaries.
-void clear_unused(const KvCache::State& state, std::size_t table, std::span<std::byte> page,
-                  std::int64_t end_slot) {
+// Zeros as the keys and values of some slots.
+void clear_slots(const KvCache::State& state, std::size_t table, std::byte* page, Range slots) {
+  if (slots.empty()) return;
   const CacheLayer& layer = state.layer(table);
-  const auto num_heads = std::ssize(state.tables[table].kv_heads);
-  const std::int64_t num_slots = state.shape.page_size - end_slot;
   const float zero = 0;
-  for (std::int64_t slot = 0; num_slots > 0 && slot < num_heads; ++slot) {
-    const TensorView k = {&zero, DType::kF32, {num_slots, 1, layer.head_dim}, {0, 0, 0}};
-    const TensorView v = {&zero, DType::kF32, {num_slots, 1, layer.v_head_dim}, {0, 0, 0}};
-    append_tokens(state.packed_head(table, page.data(), slot), end_slot, k, v, 0);
+  const TensorView k = {&zero, DType::kF32, {slots.size(), 1, layer.head_dim}, {0, 0, 0}};
+  const TensorView v = {&zero, DType::kF32, {slots.size(), 1, layer.v_head_dim}, {0, 0, 0}};
+  for (std::int64_t slot = 0; slot < std::ssize(state.tables[table].kv_heads); ++slot) {
+    append_tokens(state.packed_head(table, page, slot), slots.begin, k, v, 0);
   }
+}
+
+// Zeros in what is no part of the sequence's state: slots outside `slots`, which may hold tokens of
+// others, and bytes behind summaries.
+void clear_unused(const KvCache::State& state, std::size_t table, std::span<std::byte> page,
+                  Range slots) {
+  clear_slots(state, table, page.data(), {0, slots.begin});
+  clear_slots(state, table, page.data(), {slots.end, state.shape.page_size});
   if (!state.shape.summaries) return;
-  const std::int64_t used = state.tables[table].kv_bytes +
-                            static_cast<std::int64_t>(sizeof(SummaryHeader)) +
-                            num_heads * 3 * layer.head_dim * 4;
+  const std::int64_t used =
+      state.tables[table].kv_bytes + static_cast<std::int64_t>(sizeof(SummaryHeader)) +
+      std::ssize(state.tables[table].kv_heads) * 3 * state.layer(table).head_dim * 4;
   std::fill(page.begin() + used, page.end(), std::byte{0});
 }
 
@@ -188,6 +196,7 @@ class HeaderReader {
 struct StoredPage {
   std::size_t table;
   std::int64_t column;
+  std::int64_t first_slot;
   std::int64_t offset;
 };
 
@@ -258,13 +267,17 @@ class SequenceReader {
     for (std::size_t table = 0; table < cache_.tables().size(); ++table) {
       const std::int64_t num_pages =
           header_.number(fmt::format("num_pages of table {}", table), 0,
-                         std::min(columns, header_.num_left() / kFieldBytes - 1));
+                         std::min(columns, header_.num_left() / (2 * kFieldBytes)));
       std::int64_t next = 0;
       for (std::int64_t idx = 0; idx < num_pages; ++idx) {
         const std::int64_t column =
             header_.number(fmt::format("column of table {}", table), next, columns - 1);
         next = column + 1;
-        sequence_.pages.push_back({table, column, next_page_});
+        const std::int64_t num_slots = std::min(
+            cache_.shape().page_size, sequence_.length - column * cache_.shape().page_size);
+        const std::int64_t first_slot =
+            header_.number(fmt::format("first_slot of table {}", table), 0, num_slots);
+        sequence_.pages.push_back({table, column, first_slot, next_page_});
         next_page_ = checked_add64(next_page_, cache_.tables()[table].page_bytes + kFieldBytes);
       }
     }
@@ -345,7 +358,8 @@ void save_sequence(const KvCache& cache, SequenceId sequence, std::string_view i
       const PageId page = of.tables[table][static_cast<std::size_t>(column)];
       if (page == KvView::kNullPage) continue;
       std::copy_n(state.pool.bytes(page), page_bytes, copy.begin());
-      clear_unused(state, table, page_copy, std::min(page_size, of.length - column * page_size));
+      clear_unused(state, table, page_copy,
+                   {state.first_slot(page), std::min(page_size, of.length - column * page_size)});
       before = checksum(page_copy, before);
       std::memcpy(copy.data() + page_bytes, &before, sizeof(before));
       file.write(copy);
@@ -360,21 +374,23 @@ std::optional<LoadedSequence> load_sequence_bytes(KvCache& cache, std::span<cons
   const StoredSequence stored = SequenceReader(cache, bytes, name).read(identity);
   KvCache::State& state = cache.state();
   const auto columns = static_cast<std::size_t>(num_columns(cache, stored.length));
+  std::vector<std::size_t> tables;
+  for (const StoredPage& from : stored.pages) tables.push_back(from.table);
+  const std::optional<std::vector<PageId>> pages = state.take(tables);
+  if (!pages) return std::nullopt;
   Sequence sequence;
   sequence.length = stored.length;
   sequence.tables.assign(state.tables.size(), std::vector<PageId>(columns, KvView::kNullPage));
-  for (const StoredPage& from : stored.pages) {
-    const std::optional<PageId> page = state.take(from.table);
-    if (!page) {
-      for (std::vector<PageId>& taken : sequence.tables) state.drop_pages(taken, 0);
-      return std::nullopt;
-    }
-    sequence.tables[from.table][static_cast<std::size_t>(from.column)] = *page;
-    std::memcpy(state.pool.bytes(*page), bytes.data() + from.offset,
+  for (std::size_t idx = 0; idx < pages->size(); ++idx) {
+    const StoredPage& from = stored.pages[idx];
+    const PageId page = (*pages)[idx];
+    sequence.tables[from.table][static_cast<std::size_t>(from.column)] = page;
+    state.set_first_slot(page, from.first_slot);
+    std::memcpy(state.pool.bytes(page), bytes.data() + from.offset,
                 static_cast<std::size_t>(state.tables[from.table].page_bytes));
     // A page that was shared when its sequence was cut still summed up what was cut off.
     state.cut_summary(
-        from.table, *page,
+        from.table, page,
         std::min(state.shape.page_size, stored.length - from.column * state.shape.page_size));
   }
   LoadedSequence loaded;

@@ -174,6 +174,46 @@ TEST_P(SavedSequence, HasEqualFilesInEqualStates) {
   EXPECT_EQ(saved(clean, id, "clean"), one);
 }
 
+// A page that was freed half full and taken again for later tokens holds nothing before them.
+TEST(SavedChunks, KnowWhichSlotsHoldNothing) {
+  const Folder folder;
+  const rig::Model model = rig::model("chunk(16)", 1, rig::sizes(1, 1, 16, 16));
+  const Retention retention(model.table, model.shape);
+  KvCache cache(rig::cache_shape(retention, 64, DType::kF32), small_pool());
+  const SequenceId id = cache.create();
+  for (const std::int64_t count : {16, 4}) {
+    ASSERT_TRUE(rig::step(cache, model, retention, {{{id, tokens(count)}}}));
+  }
+  ASSERT_EQ(cache.held(id), std::vector<Ranges>{(Ranges{{16, 20}})});
+  save_sequence(cache, id, "", tokens(20), folder / "x");
+  const auto loaded = load_sequence(cache, folder / "x", "");
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(cache.held(loaded->sequence), cache.held(id));
+  EXPECT_THROW(cache.truncate(loaded->sequence, 10, retention.kept(10, 10)), Error);
+  // The other slots are zeros: 16 of the 64 lie in a panel of K, behind 4 in the second one.
+  const std::string file = file_bytes(folder / "x");
+  const std::string panel(16 * 16 * 4, '\0');
+  EXPECT_EQ(file.substr(file.size() - 8 - 2 * 4 * panel.size(), panel.size()), panel);
+  EXPECT_EQ(file.substr(file.size() - 8 - panel.size(), panel.size()), panel);
+}
+
+// A page that was adopted may go on with tokens of others.
+TEST(SavedPrefix, HoldsNothingOfTokensBehindIt) {
+  const Folder folder;
+  const rig::Model model = rig::model("full", 1, rig::sizes(1, 1, 16, 16));
+  const Retention retention(model.table, model.shape);
+  KvCache cache(rig::cache_shape(retention, 16, DType::kBf16), small_pool());
+  const SequenceId first = cache.create();
+  ASSERT_TRUE(rig::step(cache, model, retention, {{{first, tokens(30)}}}));
+  cache.publish(first, "", tokens(30));
+  const SequenceId adopted = cache.adopt("", tokens(21), retention.kept(21, 21));
+  const SequenceId alone = cache.create();
+  ASSERT_TRUE(rig::step(cache, model, retention, {{{alone, tokens(21)}}}));
+  save_sequence(cache, adopted, "", tokens(21), folder / "adopted");
+  save_sequence(cache, alone, "", tokens(21), folder / "alone");
+  EXPECT_EQ(file_bytes(folder / "adopted"), file_bytes(folder / "alone"));
+}
+
 TEST_P(SavedSequence, TakesNothingWhereThereIsNoRoom) {
   const SequenceId id = decoded(150);
   saved(cache, id, "x");
@@ -332,7 +372,7 @@ TEST_F(SequenceFile, NamesTheShapeThatIsNotTheCaches) {
 TEST_F(SequenceFile, IsRefusedWithNumbersThatCannotBe) {
   constexpr std::int64_t kHuge = std::int64_t{1} << 62;
   const std::string size = std::to_string(file.size());
-  const std::int64_t columns = number(file, 16) - 8 - 10 * 8;  // 2 0 2, 2 1 2, 3 0 1 2
+  const std::int64_t columns = number(file, 16) - 8 - (3 + 2 * 7) * 8;
   ASSERT_EQ(number(file, columns), 2);
   EXPECT_TRUE(load(with(32, kHuge)).starts_with("'x': length at offset 32 is 4611686018427387904"));
   EXPECT_TRUE(load(with(32, -1)).starts_with("'x': length at offset 32 is -1; expected 0.."));
@@ -341,9 +381,11 @@ TEST_F(SequenceFile, IsRefusedWithNumbersThatCannotBe) {
   const std::string at = " at offset " + std::to_string(columns) + " is ";
   EXPECT_EQ(load(with(columns, 4)), "'x': num_pages of table 0" + at + "4; expected 0..3");
   EXPECT_EQ(load(with(columns, -1)), "'x': num_pages of table 0" + at + "-1; expected 0..3");
-  const std::string second = " at offset " + std::to_string(columns + 16) + " is ";
-  EXPECT_EQ(load(with(columns + 16, 0)), "'x': column of table 0" + second + "0; expected 1..2");
-  EXPECT_EQ(load(with(columns + 16, 3)), "'x': column of table 0" + second + "3; expected 1..2");
+  const std::string second = " at offset " + std::to_string(columns + 24) + " is ";
+  EXPECT_EQ(load(with(columns + 24, 0)), "'x': column of table 0" + second + "0; expected 1..2");
+  EXPECT_EQ(load(with(columns + 24, 3)), "'x': column of table 0" + second + "3; expected 1..2");
+  EXPECT_EQ(load(with(columns + 32, 6)), "'x': first_slot of table 0 at offset " +
+                                             std::to_string(columns + 32) + " is 6; expected 0..5");
   EXPECT_TRUE(load(with(columns, 1)).starts_with("'x': "));
   EXPECT_EQ(load(with(16, 60)).substr(0, 32), "'x': header_bytes at offset 16 i");
   EXPECT_EQ(load(with(54, 1)).substr(0, 36), "'x': identity at offset 48 is follow");

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "cache/page_layout.h"
@@ -35,6 +36,9 @@ struct KvCache::State {
   PrefixIndex prefixes;
   std::map<SequenceId, Sequence> sequences;
   SequenceId next_id = 0;
+  // Of pages that were taken for a row inside them, because nothing older was held: the slots
+  // before it hold nothing. A page in use that is not listed holds its slots from 0 on.
+  std::unordered_map<PageId, std::int64_t> first_slots;
 
   // Throw Error where there is no such sequence, it is asleep, or it is asleep or in a step.
   Sequence& sequence(SequenceId id);
@@ -48,9 +52,12 @@ struct KvCache::State {
   }
   void check_ranges(std::span<const Ranges> ranges, const char* name) const;
 
-  // A page of a table with one reference; evicts what only the prefix index refers to.
-  std::optional<PageId> take(std::size_t table);
+  // A page for each entry of `of_tables`, with one reference; none where memory is short even
+  // without what only the prefix index refers to, which is evicted as needed.
+  std::optional<std::vector<PageId>> take(std::span<const std::size_t> of_tables);
   void drop_pages(std::vector<PageId>& columns, std::int64_t first_column);
+  std::int64_t first_slot(PageId page) const;
+  void set_first_slot(PageId page, std::int64_t slot);
 
   // One head of one page, in the pool or of a copy.
   PackedHead packed_head(std::size_t table, PageId page, std::int64_t slot) {

@@ -57,20 +57,6 @@ std::vector<Need> needs_of(const KvCache::State& state, std::span<const StepRows
   return needs;
 }
 
-// Takes a page for each need; none where memory is short.
-std::optional<std::vector<PageId>> take_all(KvCache::State& state, std::span<const Need> needs) {
-  std::vector<PageId> pages;
-  for (const Need& need : needs) {
-    const std::optional<PageId> page = state.take(need.table);
-    if (!page) {
-      for (const PageId taken : pages) state.pool.drop(taken);
-      return std::nullopt;
-    }
-    pages.push_back(*page);
-  }
-  return pages;
-}
-
 // Rows of one sequence that lie on one page.
 struct PageRows {
   SequenceId sequence;
@@ -123,7 +109,9 @@ struct KvCache::Step::State {
 
 std::optional<KvCache::Step> KvCache::begin(std::span<const StepRows> rows) {
   std::vector<Need> needs = needs_of(*state_, rows);
-  std::optional<std::vector<PageId>> pages = take_all(*state_, needs);
+  std::vector<std::size_t> tables;
+  for (const Need& need : needs) tables.push_back(need.table);
+  std::optional<std::vector<PageId>> pages = state_->take(tables);
   if (!pages) return std::nullopt;
   for (std::size_t idx = 0; idx < needs.size(); ++idx) {
     const Need& need = needs[idx];
@@ -140,7 +128,9 @@ std::optional<KvCache::Step> KvCache::begin(std::span<const StepRows> rows) {
       std::copy_n(state_->pool.bytes(need.shared), state_->tables[need.table].page_bytes,
                   state_->pool.bytes(page));
       state_->cut_summary(need.table, page, first_slot);
+      state_->set_first_slot(page, state_->first_slot(need.shared));
     } else {
+      state_->set_first_slot(page, first_slot);
       state_->start_summary(need.table, page, first_slot);
     }
   }
