@@ -109,11 +109,12 @@ HeaderWriter make_header(const KvCache& cache, const Sequence& of, std::string_v
 
 // Zeros as the keys and values of some slots.
 void clear_slots(const KvCache::State& state, std::size_t table, std::byte* page, Range slots) {
-  if (slots.empty()) return;
+  const std::int64_t num_slots = slots.end - slots.begin;
+  if (num_slots == 0) return;
   const CacheLayer& layer = state.layer(table);
   const float zero = 0;
-  const TensorView k = {&zero, DType::kF32, {slots.size(), 1, layer.head_dim}, {0, 0, 0}};
-  const TensorView v = {&zero, DType::kF32, {slots.size(), 1, layer.v_head_dim}, {0, 0, 0}};
+  const TensorView k = {&zero, DType::kF32, {num_slots, 1, layer.head_dim}, {0, 0, 0}};
+  const TensorView v = {&zero, DType::kF32, {num_slots, 1, layer.v_head_dim}, {0, 0, 0}};
   for (std::int64_t slot = 0; slot < std::ssize(state.tables[table].kv_heads); ++slot) {
     append_tokens(state.packed_head(table, page, slot), slots.begin, k, v, 0);
   }
