@@ -41,9 +41,9 @@ class KvOffload {
   bool sleep(SequenceId sequence);
 
   // Takes pages and reads what they held. False, and nothing changed, where memory is short even
-  // after unreferenced cached prefixes were evicted. Throws Error, and leaves it asleep, where the
-  // file cannot be read or holds other bytes than were written; and for an unknown sequence or one
-  // that does not sleep here.
+  // without what only the prefix index refers to, which is evicted as needed. Throws Error, and
+  // leaves it asleep, where the file cannot be read or holds other bytes than were written; and for
+  // an unknown sequence or one that does not sleep here.
   bool wake(SequenceId sequence);
 
   bool is_asleep(SequenceId sequence) const;  // here

@@ -95,7 +95,8 @@ class Offload : public testing::TestWithParam<Case> {
 
 INSTANTIATE_TEST_SUITE_P(Pages, Offload,
                          testing::Values(Case{16, DType::kF32}, Case{16, DType::kBf16},
-                                         Case{64, DType::kF16}, Case{64, DType::kF32}),
+                                         Case{64, DType::kF16}, Case{64, DType::kF32},
+                                         Case{16, DType::kInt8}),
                          [](const auto& chosen) {
                            return std::string(to_string(chosen.param.dtype)) +
                                   std::to_string(chosen.param.page_size);

@@ -210,7 +210,7 @@ TEST_F(States, AreDrawnInTheDocument) {
   cache.publish(child, "", some(61));
   drawing.show("published, the parent freed: the prefix index refers to every page", child);
   step(child, 1);
-  drawing.show("the next token: its pages are the child's own again, 62 tokens", child);
+  drawing.show("the next token: copies of the last pages, the child's own, 62 tokens", child);
   std::string folder = testing::TempDir() + "lacuna_layout_XXXXXX";
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   KvOffload tier(cache, folder + "/pages", 1 << 20);
