@@ -30,10 +30,10 @@ struct LoadedSequence {
 };
 
 // A new sequence with the file's pages, tables and tokens, which shares no page. nullopt, and
-// nothing taken or evicted, where memory is short even without what only the prefix index refers to,
-// which is evicted as needed. Throws Error, and changes nothing, naming the file, the field, its
-// offset, its value and what was expected: where the file is none, is of another version, damaged,
-// cut or longer than it says, and where identity or shape are not these.
+// nothing taken or evicted, where memory is short even without what only the prefix index refers
+// to, which is evicted as needed. Throws Error, and changes nothing, naming the file, the field,
+// its offset, its value and what was expected: where the file is none, is of another version,
+// damaged, cut or longer than it says, and where identity or shape are not these.
 std::optional<LoadedSequence> load_sequence(KvCache& cache, const std::string& path,
                                             std::string_view identity);
 // The same from bytes in memory, which errors call `name`.

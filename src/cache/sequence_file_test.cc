@@ -273,11 +273,15 @@ class SequenceFile : public testing::Test {
     std::string changed = file;
     set(changed, offset, value);
     const std::int64_t end = number(file, 16);
-    std::int64_t sum = crc32_of(std::string_view(changed).substr(0, end - 8));
+    const auto part = [&](std::int64_t begin, std::int64_t size) {
+      return std::string_view(changed).substr(static_cast<std::size_t>(begin),
+                                              static_cast<std::size_t>(size));
+    };
+    std::int64_t sum = crc32_of(part(0, end - 8));
     set(changed, end - 8, sum);
     std::int64_t at = end;
     for (const std::int64_t page_bytes : {832, 832, 832, 832, 1760, 1760, 1760}) {
-      sum = crc32_of(std::string_view(changed).substr(at, page_bytes), sum);
+      sum = crc32_of(part(at, page_bytes), sum);
       set(changed, at + page_bytes, sum);
       at += page_bytes + 8;
     }
