@@ -70,13 +70,21 @@ const Sequence& KvCache::State::sequence(SequenceId id) const {
   return found->second;
 }
 
+const Sequence& KvCache::State::awake_sequence(SequenceId id) const {
+  const Sequence& found = sequence(id);
+  if (found.asleep == nullptr) return found;
+  throw Error(fmt::format("sequence {} is asleep; allowed: awake ones", id));
+}
+
 Sequence& KvCache::State::idle_sequence(SequenceId id) {
-  Sequence& found = sequence(id);
-  if (found.pending_rows > 0) {
-    throw Error(fmt::format("sequence {} is in a step of {} rows; allowed: outside steps", id,
-                            found.pending_rows));
-  }
-  return found;
+  return const_cast<Sequence&>(std::as_const(*this).idle_sequence(id));
+}
+
+const Sequence& KvCache::State::idle_sequence(SequenceId id) const {
+  const Sequence& found = awake_sequence(id);
+  if (found.pending_rows == 0) return found;
+  throw Error(fmt::format("sequence {} is in a step of {} rows; allowed: outside steps", id,
+                          found.pending_rows));
 }
 
 SequenceId KvCache::State::add(Sequence sequence) {
@@ -147,9 +155,9 @@ SequenceId KvCache::fork(SequenceId parent) {
 }
 
 void KvCache::free(SequenceId sequence) {
-  for (std::vector<PageId>& columns : state_->idle_sequence(sequence).tables) {
-    state_->drop_pages(columns, 0);
-  }
+  Sequence& freed = state_->sequence(sequence);
+  if (freed.asleep == nullptr) state_->idle_sequence(sequence);
+  for (std::vector<PageId>& columns : freed.tables) state_->drop_pages(columns, 0);
   state_->sequences.erase(sequence);
 }
 

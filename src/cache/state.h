@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -13,10 +14,14 @@
 
 namespace lacuna {
 
+// Pages of a sleeping sequence, in the file of a KvOffload. Its end gives their room there back.
+struct SleepingPages;
+
 struct Sequence {
   std::int64_t length = 0;
   std::int64_t pending_rows = 0;            // of the step it is in; 0: in none
-  std::vector<std::vector<PageId>> tables;  // [tables][columns] kNullPage: not held
+  std::vector<std::vector<PageId>> tables;  // [tables][columns] kNullPage: not held, or asleep
+  std::shared_ptr<SleepingPages> asleep;    // null: awake
   std::int64_t num_tokens() const { return length + pending_rows; }
 };
 
@@ -35,10 +40,12 @@ struct KvCache::State {
   // before it hold nothing. A page in use that is not listed holds its slots from 0 on.
   std::unordered_map<PageId, std::int64_t> first_slots;
 
-  // Throw Error where there is no such sequence, or it is in a step.
+  // Throw Error where there is no such sequence, it is asleep, or it is asleep or in a step.
   Sequence& sequence(SequenceId id);
   const Sequence& sequence(SequenceId id) const;
+  const Sequence& awake_sequence(SequenceId id) const;
   Sequence& idle_sequence(SequenceId id);
+  const Sequence& idle_sequence(SequenceId id) const;
   SequenceId add(Sequence sequence);
   const CacheLayer& layer(std::size_t table) const {
     return shape.layers[static_cast<std::size_t>(tables[table].layer_idx)];
@@ -52,8 +59,11 @@ struct KvCache::State {
   std::int64_t first_slot(PageId page) const;
   void set_first_slot(PageId page, std::int64_t slot);
 
-  // One head of one page.
-  PackedHead packed_head(std::size_t table, PageId page, std::int64_t slot);
+  // One head of one page, in the pool or of a copy.
+  PackedHead packed_head(std::size_t table, PageId page, std::int64_t slot) {
+    return packed_head(table, pool.bytes(page), slot);
+  }
+  PackedHead packed_head(std::size_t table, std::byte* page, std::int64_t slot) const;
 
   // Summaries; nothing where the shape has none. `start` is of a page without keys.
   SummaryHeader& summary_header(std::size_t table, PageId page);

@@ -44,9 +44,7 @@ std::vector<Need> needs_of(const KvCache::State& state, std::span<const StepRows
   std::vector<Need> needs;
   for (std::size_t idx = 0; idx < rows.size(); ++idx) {
     const auto& [id, num_rows] = rows[idx];
-    if (state.sequence(id).pending_rows > 0) {
-      throw Error(fmt::format("sequence {} is in a step; allowed: outside steps", id));
-    }
+    state.idle_sequence(id);
     if (num_rows < 1) {
       throw Error(fmt::format("num_rows of sequence {} is {}; allowed: at least 1", id, num_rows));
     }
