@@ -129,8 +129,10 @@ class KvCache {
   // do.
   //
   // Shares the sequence's pages as those of its `tokens`, as many as its length. Of pages with the
-  // same tokens the first one stays; one with more tokens than a partial page replaces it. A
-  // sequence that goes on writes a copy of its last page. `seconds` is what computing took, for the
+  // same tokens the first one stays; one with more tokens than a partial page replaces it; a page
+  // is published once, so not under a second identity. A window's table serves hits as far back as
+  // it was kept, so retain some tokens more to serve prompts that part before the end. A sequence
+  // that goes on writes a copy of its last page. `seconds` is what computing took, for the
   // statistics. Throws Error where the number of tokens differs, or inside a step.
   void publish(SequenceId sequence, std::string_view identity, std::span<const std::int32_t> tokens,
                double seconds = 0);

@@ -78,18 +78,22 @@ PrefixIndex::Node& PrefixIndex::child(Node& parent, Tokens tokens) {
 }
 
 // The first page stays, unless a new one holds more of the same tokens.
-bool PrefixIndex::add_page(Node& node, std::size_t table, const HeldPage& held) {
+void PrefixIndex::add_page(Node& node, std::size_t table, const HeldPage& held) {
+  const auto known = entry_of_page_.find(held.page);
+  if (known != entry_of_page_.end()) return touch(known->second);
   const EntryList::iterator old = node.pages[table];
   if (old != entries_.end()) {
-    if (covers(old->held.slots, held.slots) || !covers(held.slots, old->held.slots)) return false;
+    if (covers(old->held.slots, held.slots) || !covers(held.slots, old->held.slots)) {
+      return touch(old);
+    }
     remove(old);
   }
   pool_.share(held.page);
   node.pages[table] = entries_.insert(entries_.end(), {held, &node, table, clock_});
+  entry_of_page_.emplace(held.page, node.pages[table]);
   ++node.num_pages;
   ++statistics_.published_pages;
   statistics_.built_bytes += pool_.page_bytes(size_classes_[table]);
-  return true;
 }
 
 void PrefixIndex::publish(std::string_view identity, Tokens tokens, std::span<const HeldPage> pages,
@@ -108,8 +112,7 @@ void PrefixIndex::publish(std::string_view identity, Tokens tokens, std::span<co
     Node& node = *path[column + 1];
     for (std::size_t table = 0; table < num_tables; ++table) {
       const HeldPage& held = pages[column * num_tables + table];
-      if (held.page == KvView::kNullPage) continue;
-      if (!add_page(node, table, held)) touch(node.pages[table]);
+      if (held.page != KvView::kNullPage) add_page(node, table, held);
     }
   }
   if (statistics_.built_tokens > old_tokens) statistics_.built_seconds += seconds;
@@ -183,6 +186,7 @@ PrefixIndex::Path PrefixIndex::find(std::string_view identity, Tokens tokens,
 void PrefixIndex::remove(EntryList::iterator entry) {
   entry->node->pages[entry->table] = entries_.end();
   --entry->node->num_pages;
+  entry_of_page_.erase(entry->held.page);
   pool_.drop(entry->held.page);
   entries_.erase(entry);
 }
@@ -299,6 +303,7 @@ void PrefixIndex::for_each_page(const std::function<void(PageId)>& visit) const 
 void PrefixIndex::clear() {
   for (const Entry& entry : entries_) pool_.drop(entry.held.page);
   entries_.clear();
+  entry_of_page_.clear();
   roots_.clear();
   nodes_.clear();
 }

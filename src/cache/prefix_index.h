@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "lacuna/kv_view.h"
@@ -26,7 +27,8 @@ struct HeldPage {
 // Which pages hold which tokens: for each identity a trie whose nodes are the tokens of one page
 // after those of their parent's. Siblings are ordered by their token ids, which are compared and
 // never hashed; no sibling's tokens begin another's. A node has at most one page for each table,
-// and only full nodes have children. The index has one reference to each of its pages.
+// and only full nodes have children. The index has one reference to each of its pages, and a page
+// has one place in it: the first under which it was published.
 class PrefixIndex {
  public:
   using Tokens = std::span<const std::int32_t>;
@@ -89,7 +91,7 @@ class PrefixIndex {
   Node& add_node(Node* parent, Tokens tokens);
   Node& root(std::string_view identity);
   Node& child(Node& parent, Tokens tokens);
-  bool add_page(Node& node, std::size_t table, const HeldPage& held);
+  void add_page(Node& node, std::size_t table, const HeldPage& held);
   void remove(EntryList::iterator entry);
   void evict(EntryList::iterator entry);
   void prune(Node* node);
@@ -103,6 +105,7 @@ class PrefixIndex {
   std::list<Node> nodes_;  // of all tries, in no order: chains may be too long for recursion
   std::map<std::string, Node*, std::less<>> roots_;
   EntryList entries_;
+  std::unordered_map<PageId, EntryList::iterator> entry_of_page_;
   std::int64_t clock_ = 0;
   PrefixStatistics statistics_;
 };
