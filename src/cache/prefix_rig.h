@@ -157,7 +157,7 @@ struct Store {
         for (std::int64_t position = part.begin; position < part.end; ++position) {
           const PageId page =
               cache.block_table(id, table)[static_cast<std::size_t>(position / kPage)];
-          read_key(key, cache.state().packed_head(table, page, 0), position % kPage);
+          read_k(key, cache.state().packed_head(table, page, 0), position % kPage);
           ASSERT_EQ(key[0],
                     number(kK, past[static_cast<std::size_t>(position)], position, layer, 0, 0))
               << "sequence " << id << ", table " << table << ", position " << position;
