@@ -44,6 +44,30 @@ TEST(Publish, MatchesAtEveryTokenAndNoFurther) {
   EXPECT_EQ(store.there(tokens(60)), 40);
 }
 
+// What follows the page elsewhere is not what follows its first half.
+TEST(Publish, MatchEndsWhereAPromptLeavesAPage) {
+  Store store = one_table(20);
+  Tokens of = tokens(kPage, 10);
+  const Tokens next = tokens(kPage, 5);
+  of.insert(of.end(), next.begin(), next.end());
+  store.publish(of);
+  Tokens prompt = tokens(8, 10);
+  prompt.insert(prompt.end(), next.begin(), next.end());
+  EXPECT_EQ(store.cache.match("a", prompt).matched, 8);
+}
+
+TEST(Publish, OfNoPagesLeavesNothing) {
+  Store store = one_table(20);
+  const SequenceId id = store.make(tokens(40));
+  store.cache.retain(id, {{Ranges()}});
+  store.cache.publish(id, "a", tokens(40));
+  EXPECT_EQ(store.cache.match("a", tokens(40)).matched, 0);
+  store.publish(tokens(20));
+  store.cache.publish(id, "a", tokens(40));
+  EXPECT_EQ(store.there(tokens(20)), 20);
+  store.check();
+}
+
 TEST(Publish, TwoThatComputedTheSameKeepOneSetOfPagesInEitherFinishingOrder) {
   for (const bool first_ends_first : {true, false}) {
     Store store = one_table(20);
@@ -119,6 +143,25 @@ TEST(Publish, FindsATablesPageWithAnySiblingThatAgreesAsLong) {
     store.adopt(tokens(20));
   }
   store.check();
+}
+
+TEST(Publish, FindsNoTablesPageWithASiblingThatAgreesLessLong) {
+  Store store({16, 16}, 40, 4096);
+  for (const std::int64_t common : {20, 18}) {
+    Tokens of = tokens(common);
+    of.resize(40, 900);
+    const SequenceId id = store.make(of);
+    if (common == 20) store.cache.retain(id, {{Ranges{{0, 40}}, Ranges()}});
+    store.cache.publish(id, "a", of);
+    store.free(id);
+  }
+  for (const std::int32_t other : {50, 950}) {
+    Tokens prompt = tokens(20);
+    prompt.push_back(other);
+    const PrefixMatch match = store.cache.match("a", prompt);
+    EXPECT_EQ(match.present, (std::vector<Ranges>{Ranges{{0, 20}}, Ranges{{0, 16}}}));
+  }
+  EXPECT_EQ(store.there(tokens(18)), 18);
 }
 
 TEST(Publish, SequenceThatGoesOnWritesACopy) {
