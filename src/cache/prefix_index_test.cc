@@ -292,6 +292,20 @@ TEST(Evict, PublishingAgainIsAUse) {
   EXPECT_EQ(store.there(tokens(kPage, 100)), 0);
 }
 
+TEST(Evict, BeingFoundInUseIsAUse) {
+  Store store = one_table(6);
+  const SequenceId a = store.make(tokens(kPage));
+  store.cache.publish(a, "a", tokens(kPage));
+  store.publish(tokens(kPage, 100));
+  store.publish(tokens(kPage, 200));
+  const SequenceId id = store.make(tokens(4 * kPage, 1000));
+  EXPECT_EQ(store.there(tokens(kPage, 100)), 0);
+  store.free(a);
+  ASSERT_TRUE(store.append(id, {1}));
+  EXPECT_EQ(store.there(tokens(kPage, 200)), 0);
+  EXPECT_EQ(store.there(tokens(kPage)), kPage);
+}
+
 TEST(Evict, NeverTakesPagesOfSequencesAndNothingWhereItWouldNotDo) {
   Store store = one_table(10);
   const SequenceId a = store.make(tokens(3 * kPage));

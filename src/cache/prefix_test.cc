@@ -270,6 +270,9 @@ TEST(Hit, NeverGivesSlotsThatAPageDoesNotHold) {
   EXPECT_EQ(on.cache.match(kIdentity, all).present, std::vector<Ranges>{(Ranges{{16, 20}})});
   EXPECT_EQ(on.hit(diverging(all, 10, 30)), 0);
   EXPECT_THROW(on.adopt(all, 10), Error);
+  EXPECT_THROW(on.cache.adopt(kIdentity, all, {{Ranges{{10, 20}}}}), Error);
+  on.go_on(id, tokens(21), 1);  // into a copy of the page
+  EXPECT_EQ(on.cache.held(id), std::vector<Ranges>{(Ranges{{16, 21}})});
   const Tokens prompt = diverging(all, 18, 30);
   ASSERT_EQ(on.hit(prompt), 18);
   Fixture cold(on.model, 64);
