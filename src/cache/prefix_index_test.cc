@@ -177,6 +177,32 @@ TEST(Publish, SequenceThatGoesOnWritesACopy) {
   store.check();
 }
 
+// A fork that was cut publishes the beginning of a page that its parent has more of.
+TEST(Publish, PageThatWasPublishedShortGrows) {
+  for (const bool sibling : {false, true}) {
+    Store store({16, 16}, 20, 4096);
+    if (sibling) {
+      // A page that begins as the short one does, without the second table: it takes that one in.
+      Tokens of = tokens(18);
+      of.push_back(-1);
+      const SequenceId other = store.make(of);
+      store.cache.retain(other, {{Ranges{{0, 19}}, Ranges()}});
+      store.cache.publish(other, "a", of);
+      store.free(other);
+    }
+    const SequenceId id = store.make(tokens(20));
+    const SequenceId fork = store.cache.fork(id);
+    store.all[fork] = tokens(18);
+    store.cache.truncate(fork, 18, {{Ranges{{0, 18}}, Ranges{{0, 18}}}});
+    store.cache.publish(fork, "a", tokens(18));
+    EXPECT_EQ(store.there(tokens(18)), 18);
+    store.cache.publish(id, "a", tokens(20));
+    EXPECT_EQ(store.there(tokens(20)), 20);
+    EXPECT_EQ(store.there(tokens(18)), 18);
+    store.check();
+  }
+}
+
 TEST(Publish, RefusesAnotherNumberOfTokens) {
   Store store = one_table(20);
   const SequenceId id = store.make(tokens(20));
@@ -228,6 +254,19 @@ TEST(Identity, OfAPageIsTheFirstItWasPublishedUnder) {
   store.check();
   // So nothing keeps it from being evicted.
   store.make(tokens(20 * kPage, 1000));
+  store.check();
+}
+
+TEST(Identity, ThatAPageIsTakenFromKeepsNoTokensWithoutPages) {
+  Store store = one_table(20);
+  const SequenceId id = store.make(tokens(20));
+  const SequenceId fork = store.cache.fork(id);
+  store.all[fork] = tokens(18);
+  store.cache.truncate(fork, 18, {{Ranges{{0, 18}}}});
+  store.cache.publish(fork, "b", tokens(18));
+  store.cache.publish(id, "a", tokens(20));  // has more of the second page
+  EXPECT_EQ(store.cache.match("b", tokens(20)).matched, 16);
+  EXPECT_EQ(store.cache.match("a", tokens(20)).present[0], (Ranges{{16, 20}}));
   store.check();
 }
 
