@@ -96,6 +96,10 @@ bool reads_packed(const Call& call) {
   return call.kernel.bf16_products ? call.kv.dtype == DType::kBf16 : call.kv.dtype == DType::kF32;
 }
 
+void find_non_finite(const Call& call, PanelPlace& panel) {
+  panel.non_finite = call.kernel.non_finite_keys(panel.v, call.shape.dim_blocks);
+}
+
 void prefetch_vector(const void* vector, std::int64_t bytes) {
   constexpr std::int64_t kLine = 64;
   for (std::int64_t at = 0; at < bytes; at += kLine) {
@@ -174,7 +178,7 @@ PanelPlace take_panel(const Call& call, const KeyAddress& address, Positions pos
     call.kernel.widen_panel(space.v, v, type, call.shape.dim_blocks * kPanelKeys);
     place = {space.k, space.v, 0};
   }
-  if (masked) place.non_finite = call.kernel.non_finite_keys(place.v, call.shape.dim_blocks);
+  if (masked) find_non_finite(call, place);
   return place;
 }
 

@@ -97,6 +97,19 @@ struct PanelPlace {
   const std::uint32_t* v = nullptr;
   std::uint16_t non_finite = 0;
 };
+// Packed panels of one block, those that some rows visit.
+struct BlockPanels {
+  std::uint32_t visited = 0;
+  PanelWalk::Panel at[kBlockPanels] = {};
+
+  PanelPlace place(int panel) const {
+    return {reinterpret_cast<const std::uint32_t*>(at[panel].k),
+            reinterpret_cast<const std::uint32_t*>(at[panel].v), 0};
+  }
+};
+// Looks for keys whose V is not finite.
+void find_non_finite(const Call& call, PanelPlace& panel);
+
 // Where a panel may be packed to.
 struct PanelSpace {
   std::uint32_t* k;

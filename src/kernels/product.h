@@ -36,12 +36,6 @@ constexpr int kRegisterRows = 2;
 constexpr int kRegisterPanels = 1;
 #endif
 
-// Steps of a sum.
-struct Steps {
-  std::int64_t begin;
-  std::int64_t end;
-};
-
 // One lane is an f32: a step is one multiply-add.
 struct F32Product {
   static constexpr bool kIsBf16 = false;
@@ -81,36 +75,69 @@ struct Bf16Product {
   }
 };
 
-// Memory that is read soon: line `step` of each is asked for at a step, so that it comes while the
-// step computes.
+// Asks for a line of each of some panels at each step, so that they come while the step computes:
+// line `first` + step, or the last one again.
 template <int kPanels>
-struct Soon {
-  const std::byte* at[kPanels];
-};
-struct NothingSoon {};
-inline void ask_for(NothingSoon, std::int64_t) {}
-template <int kPanels>
-inline void ask_for(const Soon<kPanels>& soon, std::int64_t step) {
-  constexpr int kSecondLevelCache = 2;
+struct AskAhead {
+  const std::byte* panels[kPanels];
+  std::int64_t first[kPanels];
+  std::int64_t last;
+
+  void operator()(std::int64_t step) const {
+    constexpr int kSecondLevelCache = 2;
 #pragma GCC unroll 2
-  for (int p = 0; p < kPanels; ++p) {
-    __builtin_prefetch(soon.at[p] + step * kLineBytes, 0, kSecondLevelCache);
+    for (int p = 0; p < kPanels; ++p) {
+      const std::int64_t line = first[p] + step < last ? first[p] + step : last;
+      __builtin_prefetch(panels[p] + line * kLineBytes, 0, kSecondLevelCache);
+    }
+  }
+};
+struct AskNothing {
+  void operator()(std::int64_t) const {}
+};
+
+// Unrolled, or the accumulators would be an array in memory.
+template <int kRows, int kCols>
+inline void set_zero(F32 (&acc)[kRows][kCols]) {
+#pragma GCC unroll 32
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 32
+    for (int c = 0; c < kCols; ++c) acc[r][c] = F32{};
+  }
+}
+template <int kRows, int kCols>
+inline void load_rows(F32 (&acc)[kRows][kCols], const float* from, std::int64_t stride,
+                      const float* factors) {
+#pragma GCC unroll 32
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 32
+    for (int c = 0; c < kCols; ++c) {
+      acc[r][c] = load(from + r * stride + c * kLanes) * broadcast(factors[r]);
+    }
+  }
+}
+template <int kRows, int kCols>
+inline void store_rows(float* to, std::int64_t stride, const F32 (&acc)[kRows][kCols]) {
+#pragma GCC unroll 32
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 32
+    for (int c = 0; c < kCols; ++c) store(to + r * stride + c * kLanes, acc[r][c]);
   }
 }
 
 // acc[r][c] += Σ_step a[r·a_stride + step] ∘ b[c][step·16 …]: a row's sum runs over the steps in
 // order, whatever the other rows and columns are, so it has the same bits in every block.
-template <typename Product, int kRows, int kCols, int kPanels, typename SoonRead = NothingSoon>
+template <typename Product, int kRows, int kCols, int kPanels, typename Ask>
 inline void rank_update(F32 (&acc)[kRows][kCols], const Lane32* a, std::int64_t a_stride,
-                        const Lane32* const (&b)[kPanels], Steps steps, const SoonRead& soon = {}) {
+                        const Lane32* const (&b)[kPanels], std::int64_t num_steps, const Ask& ask) {
   static_assert(kCols == kPanels * kVecs);
-  for (std::int64_t step = steps.begin; step < steps.end; ++step) {
+  for (std::int64_t step = 0; step < num_steps; ++step) {
     I32 columns[kCols];
 #pragma GCC unroll 32
     for (int c = 0; c < kCols; ++c) {
       columns[c] = load_shared(b[c / kVecs] + step * kPanelKeys + c % kVecs * kLanes);
     }
-    ask_for(soon, step);
+    ask(step);
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
       const std::uint32_t weight = a[r * a_stride + step];
