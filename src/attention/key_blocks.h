@@ -48,6 +48,10 @@ std::int64_t page_of(const KvView& kv, std::int64_t sequence, std::int64_t kv_he
 // Where a key's vector lies, or nullptr on a null page. Packed, with a multiple of 16: its panel.
 const std::byte* key_vector(const KvView& kv, const void* base, const KvStrides& strides,
                             std::int64_t sequence, std::int64_t kv_head, std::int64_t position);
+// The scales of the panel that begins with a key, likewise.
+const std::uint16_t* panel_scales(const KvView& kv, const void* base, const KvStrides& strides,
+                                  std::int64_t sequence, std::int64_t kv_head,
+                                  std::int64_t position);
 
 // Where the keys of one KV head of one sequence lie.
 class KeyAddress {
@@ -60,9 +64,19 @@ class KeyAddress {
   const std::byte* v(std::int64_t position) const {
     return at(call_.kv.v, call_.kv.v_strides, position);
   }
+  // Packed only: the same with the scales, if there are any.
+  PackedPanel k_panel(std::int64_t position) const {
+    return {k(position), scales(call_.kv.k_scales, call_.kv.k_scale_strides, position), type()};
+  }
+  PackedPanel v_panel(std::int64_t position) const {
+    return {v(position), scales(call_.kv.v_scales, call_.kv.v_scale_strides, position), type()};
+  }
 
  private:
   const std::byte* at(const void* base, const KvStrides& strides, std::int64_t position) const;
+  const std::uint16_t* scales(const void* base, const KvStrides& strides,
+                              std::int64_t position) const;
+  ElementType type() const { return static_cast<ElementType>(call_.kv.dtype); }
   const Call& call_;
   std::int64_t sequence_;
   std::int64_t kv_head_;
@@ -77,6 +91,8 @@ class PanelWalk {
   struct Panel {
     const std::byte* k;
     const std::byte* v;
+    const std::uint16_t* k_scales;  // quantized only
+    const std::uint16_t* v_scales;
   };
   Panel at(std::int64_t position);
 
@@ -96,6 +112,8 @@ struct PanelPlace {
   const std::uint32_t* k = nullptr;
   const std::uint32_t* v = nullptr;
   std::uint16_t non_finite = 0;
+  const std::uint16_t* k_scales = nullptr;  // what the kernel reads in whole numbers
+  const std::uint16_t* v_scales = nullptr;
 };
 // Packed panels of one block, those that some rows visit.
 struct BlockPanels {
@@ -104,7 +122,8 @@ struct BlockPanels {
 
   PanelPlace place(int panel) const {
     return {reinterpret_cast<const std::uint32_t*>(at[panel].k),
-            reinterpret_cast<const std::uint32_t*>(at[panel].v), 0};
+            reinterpret_cast<const std::uint32_t*>(at[panel].v), 0, at[panel].k_scales,
+            at[panel].v_scales};
   }
 };
 // Looks for keys whose V is not finite.
