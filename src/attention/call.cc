@@ -107,6 +107,8 @@ Call make_call(const Plan& plan, const TensorView& q, const KvView& kv,
   Call call = {plan, q, kv, options, kernel};
   call.shape = {kernel.k_steps(kv.head_dim), ceil_div(kv.v_head_dim, kDimBlock),
                 kernel.q_lanes(kv.head_dim)};
+  call.k_panel_lanes = kernel.k_panel_lanes(kv.head_dim) + kernel.scale_lanes(kv.head_dim);
+  call.v_panel_lanes = kernel.v_panel_lanes(kv.v_head_dim) + kernel.scale_lanes(kv.v_head_dim);
   call.sm_scale = options.sm_scale.value_or(1.0F / std::sqrt(static_cast<float>(kv.head_dim)));
   call.group = plan.heads.num_q_heads / plan.heads.num_kv_heads;
   call.num_threads = options.pool == nullptr ? 1 : options.pool->num_threads();
