@@ -76,12 +76,14 @@ struct Bf16Product {
 };
 
 // Asks for a line of each of some panels at each step, so that they come while the step computes:
-// line `first` + step, or the last one again.
+// line `first` + step, or the last one again. The processor drops what it is asked while it waits
+// for too much, so lines that are read sooner are asked for once more.
 template <int kPanels>
 struct AskAhead {
   const std::byte* panels[kPanels];
   std::int64_t first[kPanels];
   std::int64_t last;
+  const std::byte* sooner[kPanels];  // their line `step`
 
   void operator()(std::int64_t step) const {
     constexpr int kSecondLevelCache = 2;
@@ -89,6 +91,7 @@ struct AskAhead {
     for (int p = 0; p < kPanels; ++p) {
       const std::int64_t line = first[p] + step < last ? first[p] + step : last;
       __builtin_prefetch(panels[p] + line * kLineBytes, 0, kSecondLevelCache);
+      __builtin_prefetch(sooner[p] + step * kLineBytes, 0, kSecondLevelCache);
     }
   }
 };

@@ -49,9 +49,12 @@ void score_slots(float* scores, std::int64_t row_stride, const Lane32* q, const 
     score_panels<Product, kRows, kPanels>(scores, row_stride, q, k, k_steps, AskNothing{});
     return;
   }
-  AskAhead<kPanels> ask = {{}, {}, soon->lines - 1};
-  for (int p = 0; p < kPanels; ++p)
+  AskAhead<kPanels> ask = {{}, {}, soon->lines - 1, {}};
+  for (int p = 0; p < kPanels; ++p) {
     ask.panels[p] = static_cast<const std::byte*>(soon->at[slot + p]);
+    const int next = slot + kPanels + p;
+    ask.sooner[p] = static_cast<const std::byte*>(block.k[next < block.num_panels ? next : slot]);
+  }
   score_panels<Product, kRows, kPanels>(scores, row_stride, q, k, k_steps, ask);
 }
 
@@ -81,19 +84,23 @@ struct Weights {
 struct AskSoon {
   const SoonPanels* soon;
   template <typename Product, int kBlocks>
-  AskAhead<kBlocks> at(std::int64_t slot, std::int64_t first_block) const {
-    AskAhead<kBlocks> ask = {{}, {}, soon->lines - 1};
+  AskAhead<kBlocks> at(const Weights& weights, std::int64_t slot, std::int64_t first_block) const {
+    constexpr std::int64_t kSlotsSooner = 2;
+    AskAhead<kBlocks> ask = {{}, {}, soon->lines - 1, {}};
     const std::int64_t last = soon->num_panels - 1;
+    const std::int64_t next = slot + kSlotsSooner < weights.num_panels ? slot + kSlotsSooner : slot;
     for (int b = 0; b < kBlocks; ++b) {
       ask.panels[b] = static_cast<const std::byte*>(soon->at[slot < last ? slot : last]);
       ask.first[b] = (first_block + b) * Product::kPanelSteps;
+      ask.sooner[b] =
+          static_cast<const std::byte*>(weights.panels[next]) + ask.first[b] * kLineBytes;
     }
     return ask;
   }
 };
 struct AskNoSoon {
   template <typename Product, int kBlocks>
-  AskNothing at(std::int64_t, std::int64_t) const {
+  AskNothing at(const Weights&, std::int64_t, std::int64_t) const {
     return {};
   }
 };
@@ -116,7 +123,7 @@ void value_blocks(float* o, std::int64_t o_stride, const Weights& weights, std::
     }
     rank_update<Product>(acc, weights.lanes + slot * Product::kPanelSteps, weights.row_stride,
                          blocks, Product::kPanelSteps,
-                         ask.template at<Product, kBlocks>(slot, first_block));
+                         ask.template at<Product, kBlocks>(weights, slot, first_block));
   }
   store_rows(o, o_stride, acc);
 }
