@@ -45,7 +45,19 @@ struct KvLayout {
   bool null_unread = false;
   // The packed layout, as a cache fills it: pages are multiples of 16. Quantized ones always are.
   bool packed = false;
+  std::int64_t num_tables = 1;  // packed pages only: KV heads are dealt out to so many tables
 };
+
+// Where a number stands in a packed panel, in elements from its begin, as kv_view.h says it: of
+// f32, or of two dims (K), two keys (V) side by side.
+inline std::int64_t place_in_k_panel(DType dtype, std::int64_t key, std::int64_t dim) {
+  const std::int64_t pair = dtype == DType::kF32 ? 1 : 2;
+  return dim / pair * 16 * pair + key * pair + dim % pair;
+}
+inline std::int64_t place_in_v_panel(DType dtype, std::int64_t key, std::int64_t dim) {
+  const std::int64_t pair = dtype == DType::kF32 ? 1 : 2;
+  return dim / 16 * 256 + key / pair * 16 * pair + dim % 16 * pair + key % pair;
+}
 
 // Whether any head of any row of the sequence reads each key.
 inline oracle::Row read_by_any(const Case& c, std::size_t sequence) {
@@ -62,7 +74,9 @@ class KvMemory {
  public:
   KvMemory(const Case& c, const KvLayout& layout) : layout_(layout) {
     for (const SequenceRows& s : c.sequences) lengths_.push_back(s.length);
-    if (layout.packed || is_quantized(c.kv_dtype)) {
+    if (layout.packed && layout.page_size > 0 && !is_quantized(c.kv_dtype)) {
+      make_packed_pages(c);
+    } else if (layout.packed || is_quantized(c.kv_dtype)) {
       make_packed(c);
     } else if (layout.page_size > 0) {
       make_pages(c);
@@ -121,6 +135,76 @@ class KvMemory {
     table_.assign(idx(columns) * lengths_.size(), KvView::kNullPage);
     for (std::size_t s = 0; s < lengths_.size(); ++s) put_sequence(c, s, columns, pages);
     finish_view(c, columns, held + 2);
+  }
+
+  // A page of a table holds the heads dealt to it, [head][panels]; what no key stands in is NaN,
+  // but for the padding of dims, which the layout wants finite.
+  void make_packed_pages(const Case& c) {
+    const std::int64_t size = layout_.page_size;
+    const std::int64_t tables = layout_.num_tables;
+    const std::int64_t slots = ceil_div(c.shape.num_kv_heads, tables);
+    const std::int64_t k_token = packed_k_dims(c.kv_dtype, c.shape.head_dim);
+    const std::int64_t v_token = packed_v_dims(c.shape.v_head_dim);
+    view_.layout = lacuna::KvLayout::kPacked;
+    view_.k_strides = {slots * size * k_token + kPageGap, k_token, size * k_token, 1};
+    view_.v_strides = {slots * size * v_token + kPageGap, v_token, size * v_token, 1};
+    view_.num_tables = tables;
+    std::int64_t columns = 1;
+    std::int64_t held = 0;
+    for (std::int64_t length : lengths_) {
+      columns = std::max(columns, ceil_div(length, size));
+      held += ceil_div(length, size) * tables;
+    }
+    std::vector<std::int64_t> pages(idx(held + 2));
+    std::iota(pages.begin(), pages.end(), 0);
+    std::shuffle(pages.begin(), pages.end(), std::mt19937_64(7));
+    for (std::int64_t head = 0; head < c.shape.num_kv_heads && tables > 1; ++head) {
+      places_.push_back({head % tables, head / tables});
+    }
+    view_.head_places = places_;
+    k_pages_.emplace((held + 2) * view_.k_strides.page, c.kv_dtype, 1);
+    v_pages_.emplace((held + 2) * view_.v_strides.page, c.kv_dtype, 3);
+    table_.assign(idx(columns * tables) * lengths_.size(), KvView::kNullPage);
+    for (std::size_t s = 0; s < lengths_.size(); ++s) put_packed_sequence(c, s, columns, pages);
+    finish_view(c, columns, held + 2);
+  }
+
+  void put_packed_sequence(const Case& c, std::size_t s, std::int64_t columns,
+                           std::vector<std::int64_t>& free_pages) {
+    const std::int64_t size = layout_.page_size;
+    const oracle::Row read = layout_.null_unread ? read_by_any(c, s) : oracle::Row();
+    for (std::int64_t first = 0; first < lengths_[s]; first += size) {
+      const std::int64_t end = std::min(first + size, lengths_[s]);
+      if (layout_.null_unread && std::count(read.begin() + first, read.begin() + end, true) == 0) {
+        continue;
+      }
+      for (std::int64_t t = 0; t < layout_.num_tables; ++t) {
+        const std::int64_t page = free_pages.back();
+        free_pages.pop_back();
+        table_[(s * idx(layout_.num_tables) + idx(t)) * idx(columns) + idx(first / size)] = page;
+        for (std::int64_t head = t; head < c.shape.num_kv_heads; head += layout_.num_tables) {
+          for (std::int64_t key = first; key < end; ++key) {
+            put_packed_key(c, s, page, head, key);
+          }
+        }
+      }
+    }
+  }
+
+  void put_packed_key(const Case& c, std::size_t s, std::int64_t page, std::int64_t head,
+                      std::int64_t key) {
+    const std::int64_t slot = head / layout_.num_tables;
+    const std::int64_t panel = key % layout_.page_size / 16 * 16;
+    const auto put_all = [&](stored::Buffer& pool, const KvStrides& strides, const Values& values,
+                             const auto& place) {
+      const std::int64_t begin = page * strides.page + slot * strides.head + panel * strides.token;
+      for (std::int64_t dim = 0; dim < strides.token; ++dim) {
+        pool.put(begin + place(c.kv_dtype, key % 16, dim),
+                 dim < values.dims ? values.at(key, head, dim) : 0.0);
+      }
+    };
+    put_all(*k_pages_, view_.k_strides, c.k[s], place_in_k_panel);
+    put_all(*v_pages_, view_.v_strides, c.v[s], place_in_v_panel);
   }
 
   void put_sequence(const Case& c, std::size_t s, std::int64_t columns,
@@ -274,6 +358,7 @@ class KvMemory {
   std::vector<std::int64_t> lengths_;
   std::vector<std::int64_t> starts_;
   std::vector<std::int64_t> table_;
+  std::vector<KvHeadPlace> places_;
   std::optional<stored::Tensor> k_;
   std::optional<stored::Tensor> v_;
   std::optional<stored::Buffer> k_pages_;

@@ -120,9 +120,11 @@ void score_integer_slots(float* scores, const Lane32* q, const PanelBlock& block
     score_integer_panels<Product, kRows, kPanels>(scores, q, block, slot, shape, AskNothing{});
     return;
   }
-  AskAhead<kPanels> ask = {{}, {}, soon->lines - 1};
+  AskAhead<kPanels> ask = {{}, {}, soon->lines - 1, {}};
   for (int p = 0; p < kPanels; ++p) {
     ask.panels[p] = static_cast<const std::byte*>(soon->at[slot + p]);
+    const int next = slot + kPanels + p < block.num_panels ? slot + kPanels + p : slot;
+    ask.sooner[p] = static_cast<const std::byte*>(block.k[next]);
   }
   score_integer_panels<Product, kRows, kPanels>(scores, q, block, slot, shape, ask);
 }
@@ -221,9 +223,9 @@ void integer_value_blocks(float* o, std::int64_t o_stride, const IntegerWeights:
     for (int b = 0; b < kBlocks; ++b) {
       blocks[b] = static_cast<const Lane32*>(block.v[slot]) + (first_block + b) * kBlockLanes;
     }
-    rank_update<Product>(acc, weights.lanes + slot * kPanelKeys / 2, kWeightLanes, blocks,
-                         Product::kPanelSteps,
-                         ask.template at<Product, kBlocks>(slot, first_block));
+    rank_update<Product>(
+        acc, weights.lanes + slot * kPanelKeys / 2, kWeightLanes, blocks, Product::kPanelSteps,
+        ask.template at<Product, kBlocks>(block.v, block.num_panels, slot, first_block));
   }
 #pragma GCC unroll 32
   for (int r = 0; r < kRows; ++r) {

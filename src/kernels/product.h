@@ -92,12 +92,14 @@ struct Bf16Product {
 };
 
 // Asks for a line of each of some panels at each step, so that they come while the step computes:
-// line `first` + step, or the last one again.
+// line `first` + step, or the last one again. The processor drops what it is asked while it waits
+// for too much, so lines that are read sooner are asked for once more.
 template <int kPanels>
 struct AskAhead {
   const std::byte* panels[kPanels];
   std::int64_t first[kPanels];
   std::int64_t last;
+  const std::byte* sooner[kPanels];  // their line `step`
 
   void operator()(std::int64_t step) const {
     constexpr int kSecondLevelCache = 2;
@@ -105,10 +107,12 @@ struct AskAhead {
     for (int p = 0; p < kPanels; ++p) {
       const std::int64_t line = first[p] + step < last ? first[p] + step : last;
       __builtin_prefetch(panels[p] + line * kLineBytes, 0, kSecondLevelCache);
+      __builtin_prefetch(sooner[p] + step * kLineBytes, 0, kSecondLevelCache);
     }
   }
   void pass(std::int64_t steps) {
     for (std::int64_t& line : first) line += steps;
+    for (const std::byte*& line : sooner) line += steps * kLineBytes;
   }
 };
 constexpr std::int64_t kLineLanes = kLineBytes / 4;
@@ -117,23 +121,29 @@ struct AskNothing {
   void pass(std::int64_t) {}
 };
 
-// Asks at each slot for those lines of the soon panel that stand where the dim blocks do in V's.
+// Asks at each slot for those lines of the soon panel that stand where the dim blocks do in V's, of
+// which `panels` are [num_panels].
 struct AskSoon {
   const SoonPanels* soon;
   template <typename Product, int kBlocks>
-  AskAhead<kBlocks> at(std::int64_t slot, std::int64_t first_block) const {
-    AskAhead<kBlocks> ask = {{}, {}, soon->lines - 1};
+  AskAhead<kBlocks> at(const void* const* panels, std::int64_t num_panels, std::int64_t slot,
+                       std::int64_t first_block) const {
+    constexpr std::int64_t kSlotsSooner = 2;
+    constexpr std::int64_t kLines = Product::kPanelSteps * Product::kRowLanes / kLineLanes;
+    AskAhead<kBlocks> ask = {{}, {}, soon->lines - 1, {}};
     const std::int64_t last = soon->num_panels - 1;
+    const std::int64_t next = slot + kSlotsSooner < num_panels ? slot + kSlotsSooner : slot;
     for (int b = 0; b < kBlocks; ++b) {
       ask.panels[b] = static_cast<const std::byte*>(soon->at[slot < last ? slot : last]);
-      ask.first[b] = (first_block + b) * (Product::kPanelSteps * Product::kRowLanes / kLineLanes);
+      ask.first[b] = (first_block + b) * kLines;
+      ask.sooner[b] = static_cast<const std::byte*>(panels[next]) + ask.first[b] * kLineBytes;
     }
     return ask;
   }
 };
 struct AskNoSoon {
   template <typename Product, int kBlocks>
-  AskNothing at(std::int64_t, std::int64_t) const {
+  AskNothing at(const void* const*, std::int64_t, std::int64_t, std::int64_t) const {
     return {};
   }
 };

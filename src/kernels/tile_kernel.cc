@@ -53,9 +53,12 @@ void score_slots(float* scores, std::int64_t row_stride, const Lane32* q, const 
     score_panels<Product, kRows, kPanels>(scores, row_stride, q, k, k_steps, AskNothing{});
     return;
   }
-  AskAhead<kPanels> ask = {{}, {}, soon->lines - 1};
-  for (int p = 0; p < kPanels; ++p)
+  AskAhead<kPanels> ask = {{}, {}, soon->lines - 1, {}};
+  for (int p = 0; p < kPanels; ++p) {
     ask.panels[p] = static_cast<const std::byte*>(soon->at[slot + p]);
+    const int next = slot + kPanels + p;
+    ask.sooner[p] = static_cast<const std::byte*>(block.k[next < block.num_panels ? next : slot]);
+  }
   score_panels<Product, kRows, kPanels>(scores, row_stride, q, k, k_steps, ask);
 }
 
@@ -97,9 +100,10 @@ void value_blocks(float* o, std::int64_t o_stride, const Weights& weights, std::
       blocks[b] =
           static_cast<const Lane32*>(weights.panels[slot]) + (first_block + b) * kBlockLanes;
     }
-    rank_update<Product>(acc, weights.lanes + slot * Product::kPanelSteps, weights.row_stride,
-                         blocks, Product::kPanelSteps,
-                         ask.template at<Product, kBlocks>(slot, first_block));
+    rank_update<Product>(
+        acc, weights.lanes + slot * Product::kPanelSteps, weights.row_stride, blocks,
+        Product::kPanelSteps,
+        ask.template at<Product, kBlocks>(weights.panels, weights.num_panels, slot, first_block));
   }
   store_rows(o, o_stride, acc);
 }
