@@ -88,11 +88,25 @@ def compared(dtype, rounds):
     peers = {name: statistics.median(one["peers"][name] for one in rounds)
              for name in rounds[0]["peers"]}
     best = min(peers, key=peers.get)
+
+    def over(name):
+        return percentiles([one["peers"][name] / one["ours"] for one in rounds])
     return {"dtype": dtype, "ours_seconds": statistics.median(one["ours"] for one in rounds),
             "share_of_bandwidth": statistics.median(one["share"] for one in rounds),
             "peers_seconds": peers, "best_peer": best,
-            "speedup": percentiles([one["peers"][best] / one["ours"] for one in rounds]),
+            "speedup": over(best),
+            "sdpa_speedup": over(min((name for name in peers if name.startswith("sdpa")),
+                                     key=peers.get)),
             "rounds": rounds}
+
+
+def goals_of(result, length):
+    """Our rate over PyTorch's attention, and over its fastest form, which is none."""
+    return [{"what": f"decode of kv {length}, {result['dtype']}: {words}", "bound": BOUND,
+             "value": value["p50"], "met": value["p50"] >= BOUND}
+            for words, value in (("over PyTorch's SDPA in its faster form", result["sdpa_speedup"]),
+                                 (f"over PyTorch's fastest way ({result['best_peer']})",
+                                  result["speedup"]))]
 
 
 def table_text(results):
@@ -129,13 +143,10 @@ def main():
                                "share": row["share_of_bandwidth"]["p50"],
                                "peers": {name: peer_step(form) for name, form in forms.items()}})
             results.append(compared(dtype, rounds))
-    bf16 = results[0]["speedup"]["p50"]
     document = {"format": "lacuna-decode-peers", "format_version": 1, "kind": "measured",
                 "threads": options.threads, "length_tokens": options.length, "layers": LAYERS,
                 "num_rounds": options.rounds, "results": results,
-                "goals": [{"what": f"decode of kv {options.length}, bf16, {options.threads} threads,"
-                                   " over PyTorch in its best form",
-                           "bound": BOUND, "value": bf16, "met": bf16 >= BOUND}]}
+                "goals": goals_of(results[0], options.length)}
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(document, indent=1) + "\n",
                                               encoding="utf-8")

@@ -114,14 +114,17 @@ class Figures(unittest.TestCase):
 
 class Decode(unittest.TestCase):
     def test_the_bound_is_against_the_form_that_is_fastest(self):
-        rounds = [{"ours": 1.0, "share": 0.9, "peers": {"slow": 9.0, "fast": 4.0}},
-                  {"ours": 2.0, "share": 0.8, "peers": {"slow": 3.0, "fast": 4.0}},
-                  {"ours": 1.0, "share": 0.7, "peers": {"slow": 9.0, "fast": 2.0}}]
+        rounds = [{"ours": 1.0, "share": 0.9, "peers": {"sdpa": 9.0, "fast": 4.0}},
+                  {"ours": 2.0, "share": 0.8, "peers": {"sdpa": 3.0, "fast": 4.0}},
+                  {"ours": 1.0, "share": 0.7, "peers": {"sdpa": 9.0, "fast": 2.0}}]
         found = decode_peers.compared("bf16", rounds)
         self.assertEqual(found["best_peer"], "fast")
         self.assertEqual(found["speedup"]["p50"], 2.0)
         self.assertEqual((found["ours_seconds"], found["share_of_bandwidth"]), (1.0, 0.8))
         self.assertIn("2.00 times faster than fast", decode_peers.table_text([found]))
+        sdpa, fastest = decode_peers.goals_of(found, 64)
+        self.assertEqual((sdpa["value"], sdpa["met"]), (9.0, True))
+        self.assertEqual((fastest["value"], fastest["met"]), (2.0, False))
 
 
 class Processes(unittest.TestCase):
