@@ -75,6 +75,7 @@ Sequence& KvCache::State::idle_sequence(SequenceId id) {
 
 SequenceId KvCache::State::add(Sequence sequence) {
   sequence.tables.resize(tables.size());
+  sequence.first_slots.resize(tables.size());
   sequences.emplace(next_id, std::move(sequence));
   return next_id++;
 }
@@ -92,10 +93,17 @@ std::optional<PageId> KvCache::State::take(std::size_t table) {
   return pool.take(size_class);
 }
 
-void KvCache::State::drop_pages(std::vector<PageId>& columns, std::int64_t first_column) {
-  for (std::int64_t column = std::ssize(columns) - 1; column >= first_column; --column) {
-    const PageId page = columns[static_cast<std::size_t>(column)];
-    if (page != kNull) pool.drop(page);
+void KvCache::State::drop_page(Sequence& sequence, std::size_t table, std::int64_t column) {
+  PageId& page = sequence.tables[table][static_cast<std::size_t>(column)];
+  if (page != kNull) pool.drop(std::exchange(page, kNull));
+  sequence.first_slots[table].erase(column);
+}
+
+void KvCache::State::drop_columns(Sequence& sequence, std::size_t table,
+                                  std::int64_t first_column) {
+  std::vector<PageId>& columns = sequence.tables[table];
+  while (std::ssize(columns) > first_column) {
+    drop_page(sequence, table, std::ssize(columns) - 1);
     columns.pop_back();
   }
 }
@@ -122,8 +130,9 @@ SequenceId KvCache::fork(SequenceId parent) {
 }
 
 void KvCache::free(SequenceId sequence) {
-  for (std::vector<PageId>& columns : state_->idle_sequence(sequence).tables) {
-    state_->drop_pages(columns, 0);
+  Sequence& freed = state_->idle_sequence(sequence);
+  for (std::size_t table = 0; table < freed.tables.size(); ++table) {
+    state_->drop_columns(freed, table, 0);
   }
   state_->sequences.erase(sequence);
 }
@@ -140,21 +149,19 @@ std::vector<SequenceId> KvCache::sequences() const {
 
 void KvCache::retain(SequenceId sequence, std::span<const Ranges> kept) {
   state_->check_ranges(kept, "kept");
-  std::vector<std::vector<PageId>>& tables = state_->idle_sequence(sequence).tables;
+  Sequence& of = state_->idle_sequence(sequence);
   const std::int64_t page_size = state_->shape.page_size;
-  for (std::size_t table = 0; table < tables.size(); ++table) {
+  for (std::size_t table = 0; table < of.tables.size(); ++table) {
+    const std::int64_t num_columns = std::ssize(of.tables[table]);
     std::int64_t column = 0;  // the first one that was not looked at
     const auto drop_until = [&](std::int64_t end) {
-      for (; column < std::min(end, std::ssize(tables[table])); ++column) {
-        PageId& page = tables[table][static_cast<std::size_t>(column)];
-        if (page != kNull) state_->pool.drop(std::exchange(page, kNull));
-      }
+      for (; column < std::min(end, num_columns); ++column) state_->drop_page(of, table, column);
     };
     for (const Range& part : kept[table]) {
       drop_until(part.begin / page_size);
       column = std::max(column, ceil_div(part.end, page_size));
     }
-    drop_until(std::ssize(tables[table]));
+    drop_until(num_columns);
   }
 }
 
@@ -176,14 +183,12 @@ void KvCache::truncate(SequenceId sequence, std::int64_t length, std::span<const
   cut.length = length;
   const std::int64_t page_size = state_->shape.page_size;
   for (std::size_t table = 0; table < needed.size(); ++table) {
-    std::vector<PageId>& columns = cut.tables[table];
-    state_->drop_pages(columns, ceil_div(length, page_size));
-    const bool inside = length % page_size != 0 && columns.back() != kNull;
-    // A shared page keeps its summary: it is copied, and the copy's cut, before it is written.
-    if (state_->shape.summaries && inside && state_->pool.references(columns.back()) == 1) {
-      state_->cut_summary(table, columns.back(), length % page_size);
+    state_->drop_columns(cut, table, ceil_div(length, page_size));
+    for (auto& [column, slot] : cut.first_slots[table]) {
+      slot = std::min(slot, length - column * page_size);
     }
   }
+  state_->cut_last_summaries(cut);
 }
 
 std::span<const PageId> KvCache::block_table(SequenceId sequence, std::size_t table) const {
@@ -194,11 +199,16 @@ std::vector<Ranges> KvCache::held(SequenceId sequence) const {
   const Sequence& of = state_->sequence(sequence);
   const std::int64_t page_size = state_->shape.page_size;
   std::vector<Ranges> result;
-  for (const std::vector<PageId>& columns : of.tables) {
+  for (std::size_t table = 0; table < of.tables.size(); ++table) {
+    const std::vector<PageId>& columns = of.tables[table];
+    const std::map<std::int64_t, std::int64_t>& first_slots = of.first_slots[table];
     std::vector<Range> parts;
     for (std::int64_t column = 0; column < std::ssize(columns); ++column) {
       if (columns[static_cast<std::size_t>(column)] == kNull) continue;
-      parts.push_back({column * page_size, std::min((column + 1) * page_size, of.num_tokens())});
+      const auto late = first_slots.find(column);
+      const std::int64_t first =
+          column * page_size + (late == first_slots.end() ? 0 : late->second);
+      parts.push_back({first, std::min((column + 1) * page_size, of.num_tokens())});
     }
     result.emplace_back(std::move(parts));
   }

@@ -16,6 +16,9 @@ struct Sequence {
   std::int64_t length = 0;
   std::int64_t pending_rows = 0;            // of the step it is in; 0: in none
   std::vector<std::vector<PageId>> tables;  // [tables][columns] kNullPage: not held
+  // [tables] by column: the first written slot of a page that took the place of one that was
+  // dropped when it was half full. All other pages are written from slot 0.
+  std::vector<std::map<std::int64_t, std::int64_t>> first_slots;
   std::int64_t num_tokens() const { return length + pending_rows; }
 };
 
@@ -43,7 +46,9 @@ struct KvCache::State {
 
   // A page of a table with one reference; evicts what only the prefix index refers to.
   std::optional<PageId> take(std::size_t table);
-  void drop_pages(std::vector<PageId>& columns, std::int64_t first_column);
+  // Drops the page, where there is one: the column is null. Columns from one on, and they are gone.
+  void drop_page(Sequence& sequence, std::size_t table, std::int64_t column);
+  void drop_columns(Sequence& sequence, std::size_t table, std::int64_t first_column);
 
   // One head of one page.
   PackedHead packed_head(std::size_t table, PageId page, std::int64_t slot);
@@ -56,6 +61,9 @@ struct KvCache::State {
   void extend_summary(std::size_t table, PageId page, std::int64_t end_slot);
   // As if only slots below end_slot had been taken in.
   void cut_summary(std::size_t table, PageId page, std::int64_t end_slot);
+  // Of the last pages, to the sequence's length. A page that others refer to, too, keeps its
+  // summary; so this is done again before rows are added, when the page may be the sequence's own.
+  void cut_last_summaries(const Sequence& sequence);
 };
 
 }  // namespace lacuna

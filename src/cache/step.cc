@@ -141,12 +141,17 @@ std::optional<KvCache::Step> KvCache::begin(std::span<const StepRows> rows) {
     if (need.shared != kNull) {
       std::copy_n(state_->pool.bytes(need.shared), state_->tables[need.table].page_bytes,
                   state_->pool.bytes(page));
-      state_->cut_summary(need.table, page, first_slot);
     } else {
+      if (first_slot > 0) {
+        state_->sequence(need.sequence).first_slots[need.table][need.column] = first_slot;
+      }
       state_->start_summary(need.table, page, first_slot);
     }
   }
-  for (const StepRows& of : rows) state_->sequence(of.sequence).pending_rows = of.num_rows;
+  for (const StepRows& of : rows) {
+    state_->cut_last_summaries(state_->sequence(of.sequence));
+    state_->sequence(of.sequence).pending_rows = of.num_rows;
+  }
   return Step(std::make_unique<Step::State>(
       Step::State{*state_,
                   {rows.begin(), rows.end()},
@@ -277,15 +282,16 @@ void KvCache::Step::commit(std::span<const std::int64_t> num_committed) {
 
 // Keeps a page that was taken, or gives it back and what stood there before its place.
 void KvCache::Step::State::settle(const Need& need, PageId page, std::int64_t new_length) {
-  const bool kept = need.column * cache.shape.page_size < new_length &&
-                    (need.shared == kNull || new_length > cache.sequence(need.sequence).length);
-  if (kept) {
+  const std::int64_t first_position =
+      std::max(cache.sequence(need.sequence).length, need.column * cache.shape.page_size);
+  if (new_length > first_position) {
     if (need.shared != kNull) cache.pool.drop(need.shared);
     return;
   }
   cache.pool.drop(page);
-  cache.sequence(need.sequence).tables[need.table][static_cast<std::size_t>(need.column)] =
-      need.shared;
+  Sequence& sequence = cache.sequence(need.sequence);
+  sequence.tables[need.table][static_cast<std::size_t>(need.column)] = need.shared;
+  if (need.shared == kNull) sequence.first_slots[need.table].erase(need.column);
 }
 
 void KvCache::Step::State::extend_summaries(const Sequence& sequence, std::int64_t old_length) {
