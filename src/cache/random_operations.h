@@ -1,0 +1,689 @@
+#pragma once
+
+// Random operations on a KvCache, each checked against cache_model.h. The choices come from a seed
+// or from a fuzzer's bytes.
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cache/cache_model.h"
+#include "cache/cache_rig.h"
+#include "lacuna/error.h"
+#include "lacuna/integer.h"
+#include "lacuna/policy.h"
+
+namespace lacuna::rig {
+
+class Choices {
+ public:
+  explicit Choices(std::uint64_t seed) : random_(seed), seeded_(true) {}
+  explicit Choices(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
+
+  // 0..count-1; zeros once the bytes have run out.
+  std::int64_t below(std::int64_t count) {
+    if (seeded_) return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(count));
+    if (bytes_.empty()) return 0;
+    const std::uint8_t byte = bytes_.front();
+    bytes_ = bytes_.subspan(1);
+    return byte % count;
+  }
+  bool one_in(std::int64_t count) { return below(count) == count - 1; }
+  bool done() const { return !seeded_ && bytes_.empty(); }
+
+ private:
+  std::mt19937_64 random_;
+  bool seeded_ = false;
+  std::span<const std::uint8_t> bytes_;
+};
+
+// The cache and the model differ.
+class Mismatch : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+template <typename A, typename B>
+void same(const A& is, const B& should_be, const std::string& what) {
+  if (is == should_be) return;
+  throw Mismatch(fmt::format("{} is {}; it should be {}", what, is, should_be));
+}
+
+struct Scenario {
+  const char* layers;
+  std::vector<LayerShape> shapes;           // repeated
+  std::vector<std::optional<int>> kv_from;  // of the first layers
+  int num_layers;
+};
+
+inline const std::vector<Scenario>& scenarios() {
+  static const std::vector<Scenario> kAll = {
+      {"window(40), full, window(24)+sink(4)", {sizes(2, 1, 4, 16)}, {}, 3},
+      {"heads(0-1: full; 2-3: window(20)), window(17)", {sizes(4, 2, 2, 16)}, {}, 2},
+      {"chunk(24), window(1), chunk(8)", {sizes(2, 2, 2, 16), sizes(1, 1, 4, 16)}, {}, 3},
+      {"window(30), full", {sizes(1, 1, 8, 16), sizes(3, 3, 4, 32)}, {}, 2},
+      {"window(16), full, window(40), full", {sizes(2, 1, 2, 16)}, {{}, {}, 0, 1}, 4},
+      {"dilated(4,8), global(first=3)+window(9)", {sizes(1, 1, 2, 16)}, {}, 2},
+      {"heads(0: window(5); 1: strided(16); 2: window(33)+sink(20))", {sizes(3, 3, 2, 16)}, {}, 1},
+      {"vertical_blocks(8,2,3), random(3,7), window(70)", {sizes(2, 1, 2, 16)}, {}, 3},
+      {"window(2), window(3), global(5,40)+window(4)", {sizes(1, 1, 2, 16)}, {}, 3},
+  };
+  return kAll;
+}
+
+inline Model model_of(const Scenario& scenario) {
+  Model model;
+  model.table = parse_layers(scenario.layers, scenario.num_layers, true);
+  for (int layer = 0; layer < scenario.num_layers; ++layer) {
+    const auto idx = static_cast<std::size_t>(layer);
+    model.shape.layers.push_back(scenario.shapes[idx % scenario.shapes.size()]);
+    if (idx < scenario.kv_from.size()) model.table.layers[idx].kv_from = scenario.kv_from[idx];
+  }
+  return model;
+}
+
+inline float rounded(float x, DType dtype) {
+  if (dtype == DType::kBf16) return from_bf16(to_bf16(x));
+  return dtype == DType::kF16 ? from_f16(to_f16(x)) : x;
+}
+
+// One number of a page as kv_view.h describes its place.
+inline float packed_number(const KvView& kv, bool is_value, std::int64_t head,
+                           std::int64_t position, std::int64_t dim) {
+  const KvHeadPlace place = kv.head_place(head);
+  const KvStrides& strides = is_value ? kv.v_strides : kv.k_strides;
+  const std::int64_t page = kv.block_table[static_cast<std::size_t>(place.table * kv.table_columns +
+                                                                    position / kv.page_size)];
+  const std::int64_t slot = position % kv.page_size;
+  const std::int64_t key = slot % 16;
+  const bool wide = kv.dtype == DType::kF32;
+  std::int64_t in_panel = wide ? dim * 16 + key : dim / 2 * 32 + key * 2 + dim % 2;
+  if (is_value) {
+    in_panel =
+        dim / 16 * 256 + (wide ? key * 16 + dim % 16 : key / 2 * 32 + dim % 16 * 2 + key % 2);
+  }
+  const std::int64_t element =
+      page * strides.page + place.slot * strides.head + slot / 16 * 16 * strides.token + in_panel;
+  const auto* const data = static_cast<const std::byte*>(is_value ? kv.v : kv.k);
+  float number = 0;
+  std::uint16_t half = 0;
+  if (wide) {
+    std::memcpy(&number, data + element * 4, 4);
+    return number;
+  }
+  std::memcpy(&half, data + element * 2, 2);
+  return kv.dtype == DType::kBf16 ? from_bf16(half) : from_f16(half);
+}
+
+// A new kind of operation gets a name here, a case in RandomOperations::run_one, and its effect in
+// the model: publish, match and adopt of shared prefixes; save and load; sleep and wake.
+enum class Operation {
+  kCreate,
+  kAppend,  // a chunk of one sequence or of several
+  kDecode,  // one token
+  kFork,
+  kFree,
+  kAbort,     // some layers appended, and dropped
+  kVerify,    // drafts, of which some are committed
+  kEvict,     // any ranges are kept, as a selector would say
+  kTruncate,  // to a length that may be gone
+  kPreempt,   // freed, and computed again
+  kTooLarge,  // more than the pool holds
+  kRefused,   // calls that break the contract
+  kCount,
+};
+
+// One cache with a model of it. Functions throw Mismatch.
+class RandomOperations {
+ public:
+  explicit RandomOperations(Choices& choices)
+      : choices_(choices),
+        model_(model_of(scenarios()[pick(std::ssize(scenarios()))])),
+        retention_(model_.table, model_.shape),
+        rollback_(choices.one_in(3) ? 1 + choices.below(20) : 0),
+        pool_options_(draw_pool()),
+        cache_(draw_shape(), pool_options_),
+        mirror_(cache_.shape().page_size, cache_.tables().size()),
+        policy_{"paged",
+                {{"P", cache_.shape().page_size}, {"in_flight", 0}, {"rollback", rollback_}}} {
+    for (int layer = 0; layer < std::ssize(model_.table.layers); ++layer) {
+      topologies_.push_back(topologies(model_, layer));
+    }
+  }
+
+  void run_one() {
+    last_ = static_cast<Operation>(choices_.below(static_cast<std::int64_t>(Operation::kCount)));
+    if (mirror_.sequences.empty()) last_ = Operation::kCreate;
+    perform(last_);
+    check();
+  }
+
+  std::int64_t num_steps() const { return num_steps_; }      // that were given
+  std::int64_t num_refused() const { return num_refused_; }  // for lack of memory
+  Operation last() const { return last_; }
+
+ private:
+  std::size_t pick(std::int64_t count) { return static_cast<std::size_t>(choices_.below(count)); }
+
+  CacheShape draw_shape() {
+    constexpr DType kDtypes[] = {DType::kF32, DType::kBf16, DType::kF16};
+    CacheShape shape = cache_shape(retention_, choices_.one_in(3) ? 64 : 16, kDtypes[pick(3)]);
+    shape.summaries = choices_.one_in(2);
+    return shape;
+  }
+  PoolOptions draw_pool() {
+    constexpr std::int64_t kSlabs[] = {3, 6, 12, 96};
+    constexpr std::int64_t kSlabBytes = 1 << 15;
+    return {.budget_bytes = kSlabs[pick(4)] * kSlabBytes, .slab_bytes = kSlabBytes, .poison = true};
+  }
+
+  SequenceId any_sequence() {
+    auto at = mirror_.sequences.begin();
+    std::advance(at, choices_.below(std::ssize(mirror_.sequences)));
+    return at->first;
+  }
+  Tokens new_tokens(std::int64_t count) {
+    Tokens tokens;
+    for (std::int64_t i = 0; i < count; ++i) {
+      tokens.push_back(static_cast<std::int32_t>(choices_.below(50)));
+    }
+    return tokens;
+  }
+  ModelRows all_of(SequenceId id, Tokens tokens) {
+    const std::int64_t count = std::ssize(tokens);
+    return {id, std::move(tokens), count};
+  }
+
+  void perform(Operation operation) {
+    const std::int64_t page_size = cache_.shape().page_size;
+    switch (operation) {
+      case Operation::kCreate:
+        if (mirror_.sequences.size() < 6) mirror_.create(cache_.create());
+        return;
+      case Operation::kAppend:
+        return append_chunks();
+      case Operation::kDecode:
+        step_one(any_sequence(), new_tokens(1));
+        return;
+      case Operation::kFork:
+        return fork();
+      case Operation::kFree:
+        return free(any_sequence());
+      case Operation::kAbort:
+        return abort({any_sequence(), new_tokens(1 + choices_.below(2 * page_size)), 0});
+      case Operation::kVerify:
+        return verify();
+      case Operation::kEvict:
+        return evict(any_sequence());
+      case Operation::kTruncate:
+        return truncate(any_sequence());
+      case Operation::kPreempt:
+        return preempt(any_sequence());
+      case Operation::kTooLarge:
+        return too_large(any_sequence());
+      case Operation::kRefused:
+      case Operation::kCount:
+        return refused(any_sequence());
+    }
+  }
+
+  void append_chunks() {
+    const std::int64_t most = cache_.shape().page_size * (choices_.one_in(3) ? 3 : 1);
+    std::vector<ModelRows> rows;
+    for (const auto& [id, sequence] : mirror_.sequences) {
+      if (!choices_.one_in(2) && !rows.empty()) continue;
+      if (sequence.length() > 8 * cache_.shape().page_size) continue;
+      rows.push_back(all_of(id, new_tokens(1 + choices_.below(most))));
+    }
+    if (!rows.empty()) step(rows);
+  }
+
+  void fork() {
+    if (mirror_.sequences.size() >= 6) return;
+    const SequenceId parent = any_sequence();
+    mirror_.fork(cache_.fork(parent), parent);
+  }
+
+  void free(SequenceId id) {
+    cache_.free(id);
+    mirror_.sequences.erase(id);
+  }
+
+  void verify() {
+    std::vector<ModelRows> rows;
+    const std::int64_t count =
+        std::min<std::int64_t>(1 + choices_.below(2), std::ssize(mirror_.sequences));
+    for (const auto& [id, sequence] : mirror_.sequences) {
+      if (std::ssize(rows) == count) break;
+      Tokens drafts = new_tokens(1 + choices_.below(cache_.shape().page_size));
+      const std::int64_t accepted = choices_.below(std::ssize(drafts) + 1);
+      rows.push_back({id, std::move(drafts), accepted});
+    }
+    step(rows);
+  }
+
+  void evict(SequenceId id) {
+    if (!choices_.one_in(3)) return;  // most sequences keep what their topology reads
+    const std::int64_t length = mirror_.sequences.at(id).length();
+    std::vector<Ranges> kept;
+    for (std::size_t table = 0; table < cache_.tables().size(); ++table) {
+      std::vector<Range> parts;
+      for (std::int64_t count = choices_.below(4); count > 0; --count) {
+        const std::int64_t begin = choices_.below(length + 1);
+        parts.push_back({begin, begin + choices_.below(40)});
+      }
+      kept.emplace_back(std::move(parts));
+    }
+    cache_.retain(id, kept);
+    mirror_.retain(id, kept);
+    mirror_.sequences.at(id).evicted = true;
+    mirror_.sequences.at(id).keeps_policy = false;
+  }
+
+  void truncate(SequenceId id) {
+    const std::int64_t old_length = mirror_.sequences.at(id).length();
+    const std::int64_t length = std::max<std::int64_t>(
+        0, old_length - choices_.below(choices_.one_in(4) ? old_length + 1 : 20));
+    const std::vector<Ranges> needed = retention_.kept(length, length);
+    bool possible = true;
+    for (std::size_t t = 0; t < needed.size(); ++t) {
+      possible = possible && mirror_.holds(id, t, needed[t]);
+    }
+    try {
+      cache_.truncate(id, length, needed);
+      same(true, possible, fmt::format("truncate of {} to {}", old_length, length));
+      mirror_.truncate(id, length);
+    } catch (const Error&) {
+      same(false, possible, fmt::format("truncate of {} to {}", old_length, length));
+    }
+  }
+
+  void preempt(SequenceId id) {
+    const Tokens tokens = mirror_.sequences.at(id).tokens;
+    free(id);
+    const SequenceId again = cache_.create();
+    mirror_.create(again);
+    const std::int64_t chunk = 1 + choices_.below(2 * cache_.shape().page_size);
+    for (std::int64_t begin = 0; begin < std::ssize(tokens); begin += chunk) {
+      const auto end = tokens.begin() + std::min(begin + chunk, std::ssize(tokens));
+      if (!step_one(again, {tokens.begin() + begin, end})) return;
+    }
+  }
+
+  void too_large(SequenceId id) {
+    const PagePool& pool = cache_.pool();
+    const std::int64_t rows =
+        (pool.num_slabs() * pool.pages_per_slab(0) + 1) * cache_.shape().page_size;
+    same(cache_.begin({{{id, rows}}}).has_value(), false, "a step larger than the pool");
+  }
+
+  template <typename Call>
+  void refuse(const char* what, Call call) {
+    try {
+      call();
+    } catch (const Error&) {
+      return;
+    }
+    throw Mismatch(fmt::format("{} was not refused", what));
+  }
+
+  void refused(SequenceId id) {
+    const std::vector<Ranges> kept(cache_.tables().size());
+    const std::vector<Ranges> too_many(cache_.tables().size() + 1);
+    const std::int64_t length = mirror_.sequences.at(id).length();
+    refuse("retain of too many tables", [&] { cache_.retain(id, too_many); });
+    refuse("truncate to more", [&] { cache_.truncate(id, length + 1, kept); });
+    refuse("truncate below 0", [&] { cache_.truncate(id, -1, kept); });
+    refuse("free of nothing", [&] { cache_.free(-1); });
+    refuse("begin of no rows", [&] { cache_.begin({{{id, 0}}}); });
+    refuse("begin of a sequence twice", [&] { cache_.begin({{{id, 1}, {id, 1}}}); });
+  }
+
+  // ---- Steps ----
+
+  std::vector<StepRows> rows_of(std::span<const ModelRows> parts) {
+    std::vector<StepRows> rows;
+    for (const ModelRows& part : parts) rows.push_back({part.sequence, std::ssize(part.tokens)});
+    return rows;
+  }
+
+  // Asks for the step's pages, which must come exactly where there is room for them.
+  std::optional<KvCache::Step> begin(std::span<const ModelRows> parts) {
+    std::vector<std::int64_t> pages_of_class(cache_.tables().size(), 0);
+    std::int64_t bytes = 0;
+    for (const ModelRows& part : parts) {
+      const auto needs = mirror_.needs(part);
+      for (std::size_t t = 0; t < needs.size(); ++t) {
+        const CacheTable& table = cache_.tables()[t];
+        pages_of_class[static_cast<std::size_t>(table.size_class)] += std::ssize(needs[t]);
+        bytes += std::ssize(needs[t]) * table.page_bytes;
+      }
+    }
+    const std::vector<StepRows> rows = rows_of(parts);
+    same(cache_.step_bytes(rows), bytes, "step_bytes");
+    const bool fits = has_room(pages_of_class);
+    const std::int64_t before = cache_.live_bytes();
+    std::optional<KvCache::Step> step = cache_.begin(rows);
+    same(step.has_value(), fits, "a step's being given");
+    same(cache_.live_bytes(), before + (fits ? bytes : 0), "live bytes once a step began");
+    ++(fits ? num_steps_ : num_refused_);
+    return step;
+  }
+
+  bool has_room(std::span<const std::int64_t> pages_of_class) {
+    const PagePool& pool = cache_.pool();
+    std::int64_t slabs = pool.num_free_slabs();
+    for (std::size_t c = 0; c < pages_of_class.size(); ++c) {
+      if (pages_of_class[c] == 0) continue;
+      const auto size_class = static_cast<int>(c);
+      const std::int64_t per_slab = pool.pages_per_slab(size_class);
+      const std::int64_t open = pool.num_available(size_class) - pool.num_free_slabs() * per_slab;
+      slabs -= std::max<std::int64_t>(0, pages_of_class[c] - open + per_slab - 1) / per_slab;
+    }
+    return slabs >= 0;
+  }
+
+  void append_layer(KvCache::Step& step, int layer, std::span<const ModelRows> parts) {
+    const CacheLayer& sizes = cache_.shape().layers[static_cast<std::size_t>(layer)];
+    if (sizes.kv_from) return;
+    Rows k = {{}, {0, sizes.num_kv_heads, sizes.head_dim}};
+    Rows v = {{}, {0, sizes.num_kv_heads, sizes.v_head_dim}};
+    for (const ModelRows& part : parts) {
+      const std::int64_t first = cache_.length(part.sequence);
+      append(k, kK, part.tokens, first, layer);
+      append(v, kV, part.tokens, first, layer);
+    }
+    step.append(layer, k.view(), v.view());
+  }
+
+  bool step(std::span<const ModelRows> parts) {
+    std::optional<KvCache::Step> step = begin(parts);
+    if (!step) return false;
+    for (int layer = 0; layer < std::ssize(cache_.shape().layers); ++layer) {
+      append_layer(*step, layer, parts);
+    }
+    std::vector<std::int64_t> committed;
+    for (const ModelRows& part : parts) {
+      check_prediction(part.sequence, std::ssize(part.tokens));
+      committed.push_back(part.num_committed);
+    }
+    refuse("fork inside a step", [&] { cache_.fork(parts.front().sequence); });
+    refuse("free inside a step", [&] { cache_.free(parts.front().sequence); });
+    step->commit(committed);
+    mirror_.commit(parts);
+    for (const ModelRows& part : parts) retain(part.sequence);
+    return true;
+  }
+
+  bool step_one(SequenceId id, Tokens tokens) {
+    const ModelRows rows = all_of(id, std::move(tokens));
+    return step({&rows, 1});
+  }
+
+  void retain(SequenceId id) {
+    ModelSequence& sequence = mirror_.sequences.at(id);
+    const std::int64_t frontier = std::max<std::int64_t>(0, sequence.length() - rollback_);
+    const std::vector<Ranges> kept = retention_.kept(frontier, sequence.length());
+    cache_.retain(id, kept);
+    mirror_.retain(id, kept);
+    sequence.earliest_query = std::max(frontier, sequence.latest_frontier);
+    sequence.keeps_policy = !sequence.evicted && frontier >= sequence.latest_frontier;
+    sequence.latest_frontier = std::max(frontier, sequence.latest_frontier);
+    check_prediction(id, 0);
+  }
+
+  void abort(const ModelRows& rows) {
+    std::optional<KvCache::Step> step = begin({&rows, 1});
+    if (!step) return;
+    for (int layer = 0; layer < std::ssize(cache_.shape().layers); ++layer) {
+      if (choices_.one_in(2)) append_layer(*step, layer, {&rows, 1});
+    }
+  }
+
+  // ---- Checks ----
+
+  void check_prediction(SequenceId id, std::int64_t in_flight) {
+    if (!mirror_.sequences.at(id).keeps_policy || choices_.below(4) != 0) return;
+    policy_.params["in_flight"] = in_flight;
+    const std::int64_t length = cache_.length(id) + in_flight;
+    const Held predicted =
+        held(policy_, model_.table, model_.shape,
+             {length, length, kv_dtype(std::string(to_string(cache_.shape().dtype)))});
+    std::int64_t bytes = 0;
+    for (const std::int64_t of_layer : cache_.held_bytes(id)) bytes += of_layer;
+    same(bytes, to_int64(predicted.bytes.value(), "bytes"),
+         fmt::format("bytes of {} tokens, {} of them in flight", length, in_flight));
+  }
+
+  void check() {
+    check_pages();
+    check_pool();
+    std::vector<SequenceId> ids;
+    for (const auto& [id, sequence] : mirror_.sequences) {
+      ids.push_back(id);
+      same(cache_.length(id), sequence.length(), "length");
+    }
+    if (ids != cache_.sequences()) throw Mismatch("sequences differ");
+    if (ids.empty()) return;
+    const SequenceId id = any_sequence();
+    check_held(id);
+    check_readers(id);
+    check_numbers(id, choices_.one_in(32));
+    if (cache_.shape().summaries) check_summaries(id);
+  }
+
+  // Every page of a table is a page of the pool with as many references as owners, shared exactly
+  // where its content is.
+  void check_pages() {
+    std::map<ContentId, PageId> place;
+    std::map<PageId, ContentId> content;
+    for (const auto& [id, sequence] : mirror_.sequences) {
+      for (std::size_t t = 0; t < sequence.tables.size(); ++t) {
+        const std::span<const PageId> is = cache_.block_table(id, t);
+        const std::vector<ContentId>& should_be = sequence.tables[t].pages;
+        same(is.size(), should_be.size(), fmt::format("columns of {}, table {}", id, t));
+        for (std::size_t column = 0; column < is.size(); ++column) {
+          const std::string what = fmt::format("sequence {}, table {}, column {}", id, t, column);
+          same(is[column] == KvView::kNullPage, should_be[column] == kNoContent, what + " null");
+          if (is[column] == KvView::kNullPage) continue;
+          same(place.emplace(should_be[column], is[column]).first->second, is[column], what);
+          same(content.emplace(is[column], should_be[column]).first->second, should_be[column],
+               what + " content");
+          same(cache_.pool().size_class(is[column]), cache_.tables()[t].size_class,
+               what + " class");
+        }
+      }
+    }
+    for (const auto& [page, owners] : mirror_.owners()) {
+      same(cache_.pool().references(place.at(page)), owners, "references");
+    }
+    std::size_t live = 0;
+    cache_.pool().for_each_live([&](PageId page, int) {
+      ++live;
+      if (content.count(page) == 0) throw Mismatch(fmt::format("page {} has no owner", page));
+    });
+    same(live, content.size(), "live pages");
+  }
+
+  // Free and used pages of every class and slab add up to the pool.
+  void check_pool() {
+    const PagePool& pool = cache_.pool();
+    std::map<std::int64_t, int> class_of_slab;
+    std::map<int, std::int64_t> live;
+    std::map<PageId, std::int64_t> ends;
+    std::int64_t bytes = 0;
+    pool.for_each_live([&](PageId page, int size_class) {
+      const std::int64_t begin = page * kPageUnitBytes;
+      const std::int64_t end = begin + pool.page_bytes(size_class);
+      const std::int64_t slab = begin / pool_options_.slab_bytes;
+      same((end - 1) / pool_options_.slab_bytes, slab, "the slab of a page's end");
+      same(class_of_slab.emplace(slab, size_class).first->second, size_class, "class of a slab");
+      ++live[size_class];
+      bytes += pool.page_bytes(size_class);
+      if (!ends.empty() && ends.rbegin()->second > begin) throw Mismatch("pages overlap");
+      ends[page] = end;
+    });
+    same(cache_.live_bytes(), bytes, "live bytes");
+    same(pool.num_free_slabs() + std::ssize(class_of_slab), pool.num_slabs(), "slabs");
+    std::map<int, std::int64_t> slabs;
+    for (const auto& [slab, size_class] : class_of_slab) ++slabs[size_class];
+    for (const CacheTable& table : cache_.tables()) {
+      const auto size_class = static_cast<int>(table.size_class);
+      const std::int64_t per_slab = pool.pages_per_slab(size_class);
+      same(pool.num_available(size_class) + live[size_class],
+           (pool.num_free_slabs() + slabs[size_class]) * per_slab, "pages of a class");
+    }
+  }
+
+  void check_held(SequenceId id) {
+    const std::vector<Ranges> held = cache_.held(id);
+    std::vector<std::int64_t> bytes(cache_.shape().layers.size(), 0);
+    for (std::size_t t = 0; t < held.size(); ++t) {
+      if (held[t] != mirror_.present(id, t)) {
+        throw Mismatch(fmt::format("held positions of sequence {}, table {} differ", id, t));
+      }
+      const CacheTable& table = cache_.tables()[t];
+      for (const ContentId page : mirror_.sequences.at(id).tables[t].pages) {
+        if (page != kNoContent) bytes[static_cast<std::size_t>(table.layer_idx)] += table.kv_bytes;
+      }
+    }
+    if (cache_.held_bytes(id) != bytes) throw Mismatch("held bytes differ");
+  }
+
+  std::size_t table_of(int layer, int kv_head) const {
+    const auto& from = cache_.shape().layers[static_cast<std::size_t>(layer)].kv_from;
+    for (std::size_t t = 0; t < cache_.tables().size(); ++t) {
+      const CacheTable& table = cache_.tables()[t];
+      if (table.layer_idx != from.value_or(layer)) continue;
+      const auto& heads = table.kv_heads;
+      if (std::find(heads.begin(), heads.end(), kv_head) != heads.end()) return t;
+    }
+    throw Mismatch(fmt::format("KV head {} of layer {} has no table", kv_head, layer));
+  }
+
+  // What a later query could read is there.
+  void check_readers(SequenceId id) {
+    const ModelSequence& sequence = mirror_.sequences.at(id);
+    if (sequence.evicted) return;
+    const std::int64_t length = sequence.length();
+    const std::int64_t later = length + choices_.below(100);
+    for (int layer = 0; layer < std::ssize(topologies_); ++layer) {
+      const auto& of_heads = topologies_[static_cast<std::size_t>(layer)];
+      const int group = model_.shape.layers[static_cast<std::size_t>(layer)].num_q_heads /
+                        model_.shape.layers[static_cast<std::size_t>(layer)].num_kv_heads;
+      for (int head = 0; head < std::ssize(of_heads); ++head) {
+        for (const std::int64_t query : {sequence.earliest_query, length, later}) {
+          const Ranges row = of_heads[static_cast<std::size_t>(head)].row(query, query + 1);
+          if (mirror_.holds(id, table_of(layer, head / group), clip(row, {0, length}))) continue;
+          throw Mismatch(
+              fmt::format("sequence {} of {} tokens lacks a key that query {} of layer "
+                          "{}, head {} reads",
+                          id, length, query, layer, head));
+        }
+      }
+    }
+  }
+
+  void check_numbers(SequenceId id, bool all) {
+    const ModelSequence& sequence = mirror_.sequences.at(id);
+    if (sequence.length() == 0) return;
+    for (int layer = 0; layer < std::ssize(cache_.shape().layers); ++layer) {
+      const CacheLayer& sizes = cache_.shape().layers[static_cast<std::size_t>(layer)];
+      const CacheView view = cache_.view(layer, {&id, 1});
+      for (int head = 0; head < sizes.num_kv_heads; ++head) {
+        const std::vector<char>& present = sequence.tables[table_of(layer, head)].present;
+        for (std::int64_t p = all ? 0 : choices_.below(sequence.length()); p < sequence.length();
+             ++p) {
+          if (present[static_cast<std::size_t>(p)] != 0) {
+            check_token(view.kv(), layer, head, p, sequence.tokens[static_cast<std::size_t>(p)]);
+          }
+          if (!all) break;
+        }
+      }
+    }
+  }
+
+  void check_token(const KvView& kv, int layer, int head, std::int64_t position,
+                   std::int32_t token) {
+    const int source =
+        cache_.shape().layers[static_cast<std::size_t>(layer)].kv_from.value_or(layer);
+    for (const auto& [kind, dims] : {std::pair{kK, kv.head_dim}, std::pair{kV, kv.v_head_dim}}) {
+      for (std::int64_t dim = 0; dim < dims; ++dim) {
+        same(packed_number(kv, kind == kV, head, position, dim),
+             rounded(number(kind, token, position, source, head, dim), kv.dtype),
+             fmt::format("layer {}, head {}, position {}, dim {}", layer, head, position, dim));
+      }
+    }
+  }
+
+  void check_summaries(SequenceId id) {
+    const ModelSequence& sequence = mirror_.sequences.at(id);
+    for (int layer = 0; layer < std::ssize(cache_.shape().layers); ++layer) {
+      const CacheLayer& sizes = cache_.shape().layers[static_cast<std::size_t>(layer)];
+      for (int head = 0; head < sizes.num_kv_heads; ++head) {
+        const ModelTable& table = sequence.tables[table_of(layer, head)];
+        if (table.pages.empty()) continue;
+        const std::int64_t column = choices_.below(std::ssize(table.pages));
+        const ContentId page = table.pages[static_cast<std::size_t>(column)];
+        if (page == kNoContent || mirror_.cut_while_shared.count(page) != 0) continue;
+        check_summary(id, table, layer, head, column);
+      }
+    }
+  }
+
+  void check_summary(SequenceId id, const ModelTable& table, int layer, int head,
+                     std::int64_t column) {
+    const ModelSequence& sequence = mirror_.sequences.at(id);
+    const CacheLayer& sizes = cache_.shape().layers[static_cast<std::size_t>(layer)];
+    const std::int64_t page_size = cache_.shape().page_size;
+    const std::int64_t end = std::min((column + 1) * page_size, sequence.length());
+    std::int64_t first = column * page_size;
+    while (first < end && table.present[static_cast<std::size_t>(first)] == 0) ++first;
+    const PageSummary is = cache_.summary(id, layer, head, column);
+    const std::string what = fmt::format("summary of {} in layer {}, head {}", id, layer, head);
+    same(is.positions.end, end, what + ", end");
+    same(is.positions.begin, first, what + ", begin");
+    if (first == end) return;
+    for (std::int64_t dim = 0; dim < sizes.head_dim; ++dim) {
+      float low = std::numeric_limits<float>::infinity();
+      float high = -low;
+      float sum = 0;
+      for (std::int64_t p = first; p < end; ++p) {
+        const float key = rounded(number(kK, sequence.tokens[static_cast<std::size_t>(p)], p,
+                                         sizes.kv_from.value_or(layer), head, dim),
+                                  cache_.shape().dtype);
+        low = std::min(low, key);
+        high = std::max(high, key);
+        sum += key;
+      }
+      const auto d = static_cast<std::size_t>(dim);
+      same(is.minimum[d], low, what + ", minimum");
+      same(is.maximum[d], high, what + ", maximum");
+      same(is.sum[d], sum, what + ", sum");
+    }
+  }
+
+  Choices& choices_;
+  Model model_;
+  Retention retention_;
+  std::int64_t rollback_;
+  PoolOptions pool_options_;
+  KvCache cache_;
+  CacheModel mirror_;
+  Policy policy_;
+  std::vector<std::vector<Topology>> topologies_;  // [layers][query heads]
+  Operation last_ = Operation::kCreate;
+  std::int64_t num_steps_ = 0;
+  std::int64_t num_refused_ = 0;
+};
+
+}  // namespace lacuna::rig
