@@ -108,7 +108,7 @@ class Block {
         q_(what.dtype, num_rows_, dim_, 0),
         k_(what.dtype, kBlockKeys, dim_, 1 << 20),
         v_(what.dtype, kBlockKeys, dim_, 1 << 21),
-        shape_{kernel_.k_steps(dim_), (dim_ + kDimBlock - 1) / kDimBlock},
+        shape_{kernel_.k_steps(dim_), (dim_ + kDimBlock - 1) / kDimBlock, kernel_.q_lanes(dim_)},
         packed_q_(num_rows_ * shape_.k_steps),
         packed_k_(kBlockPanels * kernel_.k_panel_lanes(dim_)),
         packed_v_(kBlockPanels * kernel_.v_panel_lanes(dim_)),
@@ -219,9 +219,9 @@ double product_rate(const TileKernel& kernel) {
   const std::string isa = kernel.isa;
   double rate = 0;
   for (const ProductRate& known : product_rates()) {
-    if (known.product != (kernel.bf16_products ? "bf16" : "f32")) continue;
+    if (known.product != (kernel.lanes == ElementType::kBf16 ? "bf16" : "f32")) continue;
     const bool same_product =
-        known.isa == isa || (isa.starts_with("avx512") && !kernel.bf16_products);
+        known.isa == isa || (isa.starts_with("avx512") && kernel.lanes == ElementType::kF32);
     if (same_product) rate = std::max(rate, known.flops_per_s);
   }
   return rate;
@@ -238,7 +238,7 @@ void count_rate(benchmark::State& state, const Block& block) {
 
 // Weights may be rounded to bf16, whose values are of size one here.
 bool is_right(benchmark::State& state, Block& block) {
-  const double allowed = block.kernel().bf16_products ? 0x1p-8 : 1e-5;
+  const double allowed = block.kernel().lanes == ElementType::kBf16 ? 0x1p-8 : 1e-5;
   const double error = block.error();
   if (error <= allowed) return true;
   state.SkipWithError(("off by " + std::to_string(error)).c_str());

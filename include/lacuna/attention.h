@@ -36,8 +36,23 @@ struct AttentionOptions {
   std::span<const float> sink_logits;   // [num_q_heads] natural logarithm; empty: off
   ThreadPool* pool = nullptr;           // absent: the caller's thread alone
   std::stop_token stop = {};            // tested between work items
+  // Quantized keys and values are widened and queries stay as they are; otherwise queries are
+  // quantized, too.
+  bool exact_kv = false;
   std::string isa = {};                 // "": kernel_isa(q, kv); else one of kernel_isas()
+  // How quantized keys and values are read. True: widened to f32, exactly, with the f32 kernels.
+  // False: as whole numbers; q and the softmax's weights are rounded too (see below).
+  bool exact_kv = false;
 };
+
+// Quantized keys and values, exact_kv false, every number of K and V being n · scale:
+//   q becomes n · q_scale, q_scale = max|q| / 127 for a row and head, so that before the softcap
+//     |score error| <= ε = sm_scale · q_scale/2 · Σ_d |k_d|                     (ε: its largest)
+//   lse is off by at most ε, and an output by at most
+//     (e^(2ε) − 1) · max_j |v_j − out|                                           from the scores
+//     + 127/255.97 · max_j v_scale_j   (int4: 7/255.97, a group of dims on its own)  from weights
+// beside f32's rounding: weights of a block of 256 keys are whole numbers of 1/32767 of the largest
+// P · v_scale. A q that is not finite gives NaN.
 
 // Bytes of workspace that run() needs. It does not grow with the length of the sequences except for
 // gathered keys, which are packed once a KV head.
@@ -62,9 +77,11 @@ std::optional<Ledger> run(const MutableTensorView& out, std::span<float> lse, co
 // A kernel-ready copy: the same keys and values, contiguous, in the packed layout of kv_view.h, so
 // that calls need not pack them again. Sequence s begins at token starts[s], which pack_kv fills
 // [num_sequences]; slots past a sequence's end are zeros. The memory is 64-byte aligned and holds
-// packed_kv_bytes(kv). A page that is null becomes zeros. Results of run() have the same bits.
-std::int64_t packed_kv_bytes(const KvView& kv);
-KvView pack_kv(std::span<std::byte> memory, std::span<std::int64_t> starts, const KvView& kv);
+// packed_kv_bytes(kv, stored). A page that is null becomes zeros. Numbers are rounded as in
+// kv_pack.h; with kv's own dtype results of run() have the same bits.
+std::int64_t packed_kv_bytes(const KvView& kv, DType stored);
+KvView pack_kv(std::span<std::byte> memory, std::span<std::int64_t> starts, const KvView& kv,
+               DType stored);
 
 // The merge of two partial results over disjoint sets of keys, a learned sink in neither:
 // out = Σ out_x · e^(lse_x − lse). (0, −inf) is the empty state and an exact identity; an lse of
@@ -86,6 +103,7 @@ std::optional<Ledger> column_mass(std::span<float> mass, const Plan& plan, const
 
 // The same function computed the usual way: full scores, mask to −inf, softmax, product, one query
 // row of every head at a time over all keys of its sequence. What a mask without skipping costs.
+// Quantized keys and values are read exactly.
 // The ledger counts every pair.
 std::optional<Ledger> masked_dense(const MutableTensorView& out, std::span<float> lse,
                                    const Plan& plan, const TensorView& q, const KvView& kv,

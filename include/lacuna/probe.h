@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -78,6 +79,27 @@ std::optional<ProbeResult> probe(const ProbeOptions& options = {});
 // Of the options, num_threads, max_working_set_bytes and progress are not used.
 std::optional<FlopRateRow> probe_product(std::string_view product, std::int64_t num_threads,
                                          const ProbeOptions& options = {});
+
+// Read bandwidth over one working set with exactly `num_threads` threads, measured as often as
+// asked: what a timed figure taken in the same moment is a share of. Holds its memory. One caller
+// at a time. Of the options, num_threads, max_working_set_bytes and progress are not used.
+class ReadProbe {
+ public:
+  // The set is rounded down to whole loop bodies of each thread. Throws Error for a number out of
+  // range (1..4096 threads, 1 KiB..2^40 bytes) and where memory cannot be had.
+  ReadProbe(std::int64_t num_threads, std::int64_t working_set_bytes,
+            const ProbeOptions& options = {});
+  ~ReadProbe();
+  ReadProbe(const ReadProbe&) = delete;
+  ReadProbe& operator=(const ReadProbe&) = delete;
+
+  // Nothing once stop is requested.
+  std::optional<ReadBandwidthRow> measure();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // The device "probe": peaks and bandwidth with all threads, the bandwidth being that of the largest
 // working set; the provenance says it is measured and at which working set.

@@ -44,9 +44,6 @@ void check_q(const Plan& plan, const TensorView& q, const KvView& kv) {
 
 void check_kv(const Plan& plan, const KvView& kv) {
   check(kv);
-  if (is_quantized(kv.dtype)) {
-    throw Error(fmt::format("dtype of kv is {}; allowed: f32, bf16, f16", to_string(kv.dtype)));
-  }
   require(kv.num_kv_heads == plan.heads.num_kv_heads, "num_kv_heads of kv", kv.num_kv_heads,
           fmt::format("the plan's {}", plan.heads.num_kv_heads));
   require(kv.head_dim <= 576, "head_dim", kv.head_dim, "1..576");
@@ -101,10 +98,13 @@ Call make_call(const Plan& plan, const TensorView& q, const KvView& kv,
   check_kv(plan, kv);
   check_q(plan, q, kv);
   check_options(options, plan.heads.num_q_heads);
-  const TileKernel& kernel = tile_kernel(options.isa.c_str(), static_cast<ElementType>(q.dtype),
-                                         static_cast<ElementType>(kv.dtype));
+  const bool widened = options.exact_kv && is_quantized(kv.dtype);
+  const TileKernel& kernel =
+      tile_kernel(options.isa.c_str(), static_cast<ElementType>(q.dtype),
+                  widened ? ElementType::kF32 : static_cast<ElementType>(kv.dtype));
   Call call = {plan, q, kv, options, kernel};
-  call.shape = {kernel.k_steps(kv.head_dim), ceil_div(kv.v_head_dim, kDimBlock)};
+  call.shape = {kernel.k_steps(kv.head_dim), ceil_div(kv.v_head_dim, kDimBlock),
+                kernel.q_lanes(kv.head_dim)};
   call.sm_scale = options.sm_scale.value_or(1.0F / std::sqrt(static_cast<float>(kv.head_dim)));
   call.group = plan.heads.num_q_heads / plan.heads.num_kv_heads;
   call.num_threads = options.pool == nullptr ? 1 : options.pool->num_threads();

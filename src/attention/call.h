@@ -26,8 +26,13 @@ struct Call {
   std::int64_t max_parts = 0;  // of an item
 
   std::int64_t o_stride() const { return shape.dim_blocks * kDimBlock; }
-  std::int64_t k_panel_lanes() const { return kernel.k_panel_lanes(kv.head_dim); }
-  std::int64_t v_panel_lanes() const { return kernel.v_panel_lanes(kv.v_head_dim); }
+  // Of a panel in the workspace: numbers, and their scales behind them.
+  std::int64_t k_panel_lanes() const {
+    return kernel.k_panel_lanes(kv.head_dim) + kernel.scale_lanes(kv.head_dim);
+  }
+  std::int64_t v_panel_lanes() const {
+    return kernel.v_panel_lanes(kv.v_head_dim) + kernel.scale_lanes(kv.v_head_dim);
+  }
   std::int64_t kv_head_index(const WorkItem& item) const {
     return item.sequence * plan.heads.num_kv_heads + item.kv_head;
   }

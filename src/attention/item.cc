@@ -36,7 +36,7 @@ PartWork start_part(const Call& call, const WorkItem& item, const TilePart& part
       slopes[h] = call.options.alibi_slopes[static_cast<std::size_t>(q_head)];
     }
   }
-  std::uint32_t* const q = space.q + first_row * call.shape.k_steps;
+  std::uint32_t* const q = space.q + first_row * call.shape.q_lanes;
   const std::int64_t bytes = call.q.shape[2] * size_bytes(call.q.dtype);
   // A few rows ahead, about 100 ns: rows of one KV head's queries lie apart.
   const std::int64_t ahead = call.q.strides[0] * std::max<std::int64_t>(1, 8 / count);
@@ -44,7 +44,7 @@ PartWork start_part(const Call& call, const WorkItem& item, const TilePart& part
     const std::byte* const vector = q_vector(call, place);
     // Past the end of q it asks for what is nobody's, which is allowed and without effect.
     if (call.q.strides[2] == 1) prefetch_vector(vector + ahead * size_bytes(call.q.dtype), bytes);
-    call.kernel.pack_q(q + row * call.shape.k_steps, vector, static_cast<ElementType>(call.q.dtype),
+    call.kernel.pack_q(q + row * call.shape.q_lanes, vector, static_cast<ElementType>(call.q.dtype),
                        call.q.strides[2], call.q.shape[2]);
   });
   const RowBlock rows = {q, num_tokens(part), count, call.plan.rows.data() + part.rows_begin};
@@ -74,6 +74,8 @@ PanelBlock panel_block(const VisitedPanels& visited, const PanelPlace* places,
     block.masks[slot] = visited.masks[static_cast<std::size_t>(panel)];
     block.non_finite[slot] = places[panel].non_finite;
     block.positions[slot] = positions + panel * kPanelKeys;
+    block.k_scales[slot] = places[panel].k_scales;
+    block.v_scales[slot] = places[panel].v_scales;
   }
   return block;
 }

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "kernels/packed_bits.h"
+#include "lacuna/kv_pack.h"
+
 namespace lacuna {
 
 std::int64_t RunCursor::block() const {
@@ -55,19 +58,40 @@ std::int64_t page_of(const KvView& kv, std::int64_t sequence, std::int64_t kv_he
       .block_table[static_cast<std::size_t>(table * kv.table_columns + position / kv.page_size)];
 }
 
+namespace {
+
+// Elements from the first one to a key's vector.
+struct Place {
+  std::int64_t offset;
+  bool is_there;  // not on a null page
+};
+
+Place place_of(const KvView& kv, const KvStrides& strides, std::int64_t sequence,
+               std::int64_t kv_head, std::int64_t position) {
+  if (kv.page_size == 0) {
+    const std::int64_t token = kv.starts[static_cast<std::size_t>(sequence)] + position;
+    return {token * strides.token + kv_head * strides.head, true};
+  }
+  const std::int64_t page = page_of(kv, sequence, kv_head, position);
+  return {page * strides.page + position % kv.page_size * strides.token +
+              kv.head_place(kv_head).slot * strides.head,
+          page != KvView::kNullPage};
+}
+
+}  // namespace
+
 const std::byte* key_vector(const KvView& kv, const void* base, const KvStrides& strides,
                             std::int64_t sequence, std::int64_t kv_head, std::int64_t position) {
-  std::int64_t offset = 0;
-  if (kv.page_size == 0) {
-    offset = (kv.starts[static_cast<std::size_t>(sequence)] + position) * strides.token +
-             kv_head * strides.head;
-  } else {
-    const std::int64_t page = page_of(kv, sequence, kv_head, position);
-    if (page == KvView::kNullPage) return nullptr;
-    offset = page * strides.page + position % kv.page_size * strides.token +
-             kv.head_place(kv_head).slot * strides.head;
-  }
-  return static_cast<const std::byte*>(base) + offset * size_bits(kv.dtype) / 8;
+  const Place place = place_of(kv, strides, sequence, kv_head, position);
+  if (!place.is_there) return nullptr;
+  return static_cast<const std::byte*>(base) + place.offset * size_bits(kv.dtype) / 8;
+}
+
+const std::uint16_t* panel_scales(const KvView& kv, const void* base, const KvStrides& strides,
+                                  std::int64_t sequence, std::int64_t kv_head,
+                                  std::int64_t position) {
+  const Place place = place_of(kv, strides, sequence, kv_head, position);
+  return place.is_there ? static_cast<const std::uint16_t*>(base) + place.offset : nullptr;
 }
 
 KeyAddress::KeyAddress(const Call& call, std::int64_t sequence, std::int64_t kv_head)
@@ -77,6 +101,13 @@ const std::byte* KeyAddress::at(const void* base, const KvStrides& strides,
                                 std::int64_t position) const {
   if (call_.kv.layout == KvLayout::kPacked) position -= position % kPanelTokens;
   return key_vector(call_.kv, base, strides, sequence_, kv_head_, position);
+}
+
+const std::uint16_t* KeyAddress::scales(const void* base, const KvStrides& strides,
+                                        std::int64_t position) const {
+  if (!is_quantized(call_.kv.dtype)) return nullptr;
+  position -= position % kPanelTokens;
+  return panel_scales(call_.kv, base, strides, sequence_, kv_head_, position);
 }
 
 void prefetch_vector(const void* vector, std::int64_t bytes) {
@@ -89,12 +120,13 @@ void prefetch_vector(const void* vector, std::int64_t bytes) {
 void prefetch_panel(const Call& call, const KeyAddress& address, Positions positions,
                     std::uint16_t read) {
   const KvView& kv = call.kv;
-  const std::int64_t element = size_bytes(kv.dtype);
   if (kv.layout == KvLayout::kPacked) {
-    prefetch_vector(address.k(positions[0]), kPanelTokens * kv.k_strides.token * element);
-    prefetch_vector(address.v(positions[0]), kPanelTokens * kv.v_strides.token * element);
+    const std::int64_t bits = kPanelTokens * size_bits(kv.dtype);
+    prefetch_vector(address.k(positions[0]), kv.k_strides.token * bits / 8);
+    prefetch_vector(address.v(positions[0]), kv.v_strides.token * bits / 8);
     return;
   }
+  const std::int64_t element = size_bytes(kv.dtype);
   if (kv.k_strides.dim != 1 || kv.v_strides.dim != 1) return;
   for (std::size_t idx = 0; idx < kPanelKeys; ++idx) {
     if ((read >> idx & 1U) == 0) continue;
@@ -125,28 +157,71 @@ PanelPlace pack_strided(const Call& call, const KeyAddress& address, Positions p
 }
 
 bool reads_packed(const Call& call) {
-  return call.kernel.bf16_products ? call.kv.dtype == DType::kBf16 : call.kv.dtype == DType::kF32;
+  return call.kernel.lanes == static_cast<ElementType>(call.kv.dtype);
 }
 
-// Element `dim` of a key in a packed panel, in elements from the panel on.
-std::int64_t k_offset(DType dtype, std::int64_t key, std::int64_t dim) {
-  if (dtype == DType::kF32) return dim * kPanelTokens + key;
-  return (dim / 2 * kPanelTokens + key) * 2 + dim % 2;
-}
-std::int64_t v_offset(DType dtype, std::int64_t key, std::int64_t dim) {
-  const std::int64_t block = dim / kDimBlock * kDimBlock * kPanelTokens;
-  const std::int64_t in_block = dim % kDimBlock;
-  if (dtype == DType::kF32) return block + key * kDimBlock + in_block;
-  return block + (key / 2 * kDimBlock + in_block) * 2 + key % 2;
-}
-
-template <typename Offset>
-void extract(std::byte* vector, const std::byte* panel, DType dtype, std::int64_t key,
-             std::int64_t dim, const Offset& offset) {
+// The numbers of one key of a packed panel that are whole bytes, as its type stores them.
+template <typename Bit>
+void extract(std::byte* vector, const PackedPanel& panel, std::int64_t key, std::int64_t dim,
+             const Bit& bit) {
+  const DType dtype = dtype_of(panel.type);
   const std::int64_t element = size_bytes(dtype);
+  const auto* const from = static_cast<const std::byte*>(panel.numbers);
   for (std::int64_t d = 0; d < dim; ++d) {
-    std::copy_n(panel + offset(dtype, key, d) * element, element, vector + d * element);
+    std::copy_n(from + bit(dtype, key, d) / 8, element, vector + d * element);
   }
+}
+
+// One key's integers, and its scales, to another place in a panel of the same type.
+template <typename Bit>
+void copy_integers(const MutablePackedPanel& to, std::int64_t to_key, const PackedPanel& from,
+                   std::int64_t key, std::int64_t dim, const Bit& bit) {
+  const DType dtype = dtype_of(from.type);
+  const unsigned bits = dtype == DType::kInt8 ? 0xffU : 0xfU;
+  for (std::int64_t d = 0; d < dim; ++d) {
+    const std::int64_t source = bit(dtype, key, d);
+    const std::int64_t target = bit(dtype, to_key, d);
+    const unsigned number =
+        static_cast<const std::uint8_t*>(from.numbers)[source / 8] >> (source % 8) & bits;
+    std::uint8_t& byte = static_cast<std::uint8_t*>(to.numbers)[target / 8];
+    byte = static_cast<std::uint8_t>((byte & ~(bits << (target % 8))) | number << (target % 8));
+  }
+  for (std::int64_t group = 0; group < num_scales(dtype, dim); ++group) {
+    to.scales[group * kPanelTokens + to_key] = from.scales[group * kPanelTokens + key];
+  }
+}
+
+std::uint16_t* scales_behind(std::uint32_t* panel, std::int64_t num_lanes) {
+  return reinterpret_cast<std::uint16_t*>(panel + num_lanes);
+}
+
+// Panels of whole numbers in the workspace; keys that are not read are zeros.
+PanelPlace gather_integers(const Call& call, const KeyAddress& address, Positions positions,
+                           std::uint16_t read, const PanelSpace& space) {
+  const auto type = static_cast<ElementType>(call.kv.dtype);
+  const MutablePackedPanel k = {
+      space.k, scales_behind(space.k, call.kernel.k_panel_lanes(call.kv.head_dim)), type};
+  const MutablePackedPanel v = {
+      space.v, scales_behind(space.v, call.kernel.v_panel_lanes(call.kv.v_head_dim)), type};
+  std::fill_n(space.k, call.k_panel_lanes(), 0U);
+  std::fill_n(space.v, call.v_panel_lanes(), 0U);
+  for (std::size_t idx = 0; idx < kPanelKeys; ++idx) {
+    if ((read >> idx & 1U) == 0) continue;
+    const auto at = static_cast<std::int64_t>(idx);
+    const std::int64_t key = positions[idx] % kPanelTokens;
+    copy_integers(k, at, address.k_panel(positions[idx]), key, call.kv.head_dim, k_bit);
+    copy_integers(v, at, address.v_panel(positions[idx]), key, call.kv.v_head_dim, v_bit);
+  }
+  return {space.k, space.v, 0, k.scales, v.scales};
+}
+
+// One head of packed numbers from the panel that holds a key on, as kv_pack.h sees it.
+PackedHead head_at(const Call& call, const KeyAddress& address, std::int64_t position) {
+  const PackedPanel k = address.k_panel(position);
+  const PackedPanel v = address.v_panel(position);
+  const auto writable = [](const void* memory) { return const_cast<void*>(memory); };  // only read
+  return {writable(k.numbers), writable(v.numbers), writable(k.scales), writable(v.scales),
+          call.kv.dtype,       call.kv.head_dim,    call.kv.v_head_dim};
 }
 
 }  // namespace
@@ -156,15 +231,14 @@ PanelPlace take_panel(const Call& call, const KeyAddress& address, Positions pos
   if (call.kv.layout == KvLayout::kStrided) {
     return pack_strided(call, address, positions, read, space);
   }
-  const std::byte* const k = address.k(positions[0]);
-  const std::byte* const v = address.v(positions[0]);
-  PanelPlace place = {reinterpret_cast<const std::uint32_t*>(k),
-                      reinterpret_cast<const std::uint32_t*>(v), 0};
+  const PackedPanel k = address.k_panel(positions[0]);
+  const PackedPanel v = address.v_panel(positions[0]);
+  PanelPlace place = {static_cast<const std::uint32_t*>(k.numbers),
+                      static_cast<const std::uint32_t*>(v.numbers), 0, k.scales, v.scales};
   if (!reads_packed(call)) {
-    const auto type = static_cast<ElementType>(call.kv.dtype);
-    call.kernel.widen_panel(space.k, k, type, call.kv.head_dim);
-    call.kernel.widen_panel(space.v, v, type, call.shape.dim_blocks * kPanelKeys);
-    place = {space.k, space.v, 0};
+    call.kernel.widen_k(space.k, k, call.kv.head_dim);
+    call.kernel.widen_v(space.v, v, call.shape.dim_blocks);
+    place = {space.k, space.v};
   }
   if (masked) place.non_finite = call.kernel.non_finite_keys(place.v, call.shape.dim_blocks);
   return place;
@@ -175,18 +249,29 @@ PanelPlace gather_panel(const Call& call, const KeyAddress& address, Positions p
   if (call.kv.layout == KvLayout::kStrided) {
     return pack_strided(call, address, positions, read, space);
   }
-  const DType dtype = call.kv.dtype;
-  const auto type = static_cast<ElementType>(dtype);
+  const bool quantized = is_quantized(call.kv.dtype);
+  if (quantized && reads_packed(call)) {
+    return gather_integers(call, address, positions, read, space);
+  }
+  const ElementType type = quantized ? ElementType::kF32 : static_cast<ElementType>(call.kv.dtype);
   PanelSource keys = {{}, type, 1, call.kv.head_dim};
   PanelSource values = {{}, type, 1, call.kv.v_head_dim};
   for (std::size_t idx = 0; idx < kPanelKeys; ++idx) {
     if ((read >> idx & 1U) == 0) continue;
     const auto at = static_cast<std::int64_t>(idx);
     const std::int64_t key = positions[idx] % kPanelTokens;
-    auto* const k = reinterpret_cast<std::byte*>(scratch.k) + at * call.kv.head_dim * 4;
-    auto* const v = reinterpret_cast<std::byte*>(scratch.v) + at * call.kv.v_head_dim * 4;
-    extract(k, address.k(positions[idx]), dtype, key, call.kv.head_dim, k_offset);
-    extract(v, address.v(positions[idx]), dtype, key, call.kv.v_head_dim, v_offset);
+    auto* const k = reinterpret_cast<float*>(scratch.k) + at * call.kv.head_dim;
+    auto* const v = reinterpret_cast<float*>(scratch.v) + at * call.kv.v_head_dim;
+    if (quantized) {
+      const PackedHead head = head_at(call, address, positions[idx]);
+      read_k({k, static_cast<std::size_t>(call.kv.head_dim)}, head, key);
+      read_v({v, static_cast<std::size_t>(call.kv.v_head_dim)}, head, key);
+    } else {
+      extract(reinterpret_cast<std::byte*>(k), address.k_panel(positions[idx]), key,
+              call.kv.head_dim, k_bit);
+      extract(reinterpret_cast<std::byte*>(v), address.v_panel(positions[idx]), key,
+              call.kv.v_head_dim, v_bit);
+    }
     keys.vectors[idx] = k;
     values.vectors[idx] = v;
   }

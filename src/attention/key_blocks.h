@@ -46,6 +46,10 @@ std::int64_t page_of(const KvView& kv, std::int64_t sequence, std::int64_t kv_he
 // Where a key's vector lies, or nullptr on a null page. Packed, with a multiple of 16: its panel.
 const std::byte* key_vector(const KvView& kv, const void* base, const KvStrides& strides,
                             std::int64_t sequence, std::int64_t kv_head, std::int64_t position);
+// The scales of the panel that begins with a key, likewise.
+const std::uint16_t* panel_scales(const KvView& kv, const void* base, const KvStrides& strides,
+                                  std::int64_t sequence, std::int64_t kv_head,
+                                  std::int64_t position);
 
 // Where the keys of one KV head of one sequence lie.
 class KeyAddress {
@@ -58,9 +62,19 @@ class KeyAddress {
   const std::byte* v(std::int64_t position) const {
     return at(call_.kv.v, call_.kv.v_strides, position);
   }
+  // Packed only: the same with the scales, if there are any.
+  PackedPanel k_panel(std::int64_t position) const {
+    return {k(position), scales(call_.kv.k_scales, call_.kv.k_scale_strides, position), type()};
+  }
+  PackedPanel v_panel(std::int64_t position) const {
+    return {v(position), scales(call_.kv.v_scales, call_.kv.v_scale_strides, position), type()};
+  }
 
  private:
   const std::byte* at(const void* base, const KvStrides& strides, std::int64_t position) const;
+  const std::uint16_t* scales(const void* base, const KvStrides& strides,
+                              std::int64_t position) const;
+  ElementType type() const { return static_cast<ElementType>(call_.kv.dtype); }
   const Call& call_;
   std::int64_t sequence_;
   std::int64_t kv_head_;
@@ -71,6 +85,8 @@ struct PanelPlace {
   const std::uint32_t* k = nullptr;
   const std::uint32_t* v = nullptr;
   std::uint16_t non_finite = 0;
+  const std::uint16_t* k_scales = nullptr;  // what the kernel reads in whole numbers
+  const std::uint16_t* v_scales = nullptr;
 };
 // Where a panel may be packed to.
 struct PanelSpace {

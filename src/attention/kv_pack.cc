@@ -35,13 +35,17 @@ void append_tokens(const PackedHead& page, std::int64_t first_slot, const Tensor
   const std::int64_t size = size_bytes(page.dtype);
   for (std::int64_t t = 0; t < k.shape[0]; ++t) {
     for (std::int64_t d = 0; d < page.head_dim; ++d)
-      put(page.k + koff(page.dtype, page.head_dim, first_slot + t, d) * size, page.dtype, load(src(k, t, head, d), k.dtype));
+      put(static_cast<std::byte*>(page.k) + koff(page.dtype, page.head_dim, first_slot + t, d) * size, page.dtype, load(src(k, t, head, d), k.dtype));
     for (std::int64_t d = 0; d < page.v_head_dim; ++d)
-      put(page.v + voff(page.dtype, page.v_head_dim, first_slot + t, d) * size, page.dtype, load(src(v, t, head, d), v.dtype));
+      put(static_cast<std::byte*>(page.v) + voff(page.dtype, page.v_head_dim, first_slot + t, d) * size, page.dtype, load(src(v, t, head, d), v.dtype));
   }
 }
-void read_key(std::span<float> key, const PackedHead& page, std::int64_t slot) {
+void read_k(std::span<float> key, const PackedHead& page, std::int64_t slot) {
   for (std::int64_t d = 0; d < page.head_dim; ++d)
-    key[static_cast<std::size_t>(d)] = load(page.k + koff(page.dtype, page.head_dim, slot, d) * size_bytes(page.dtype), page.dtype);
+    key[static_cast<std::size_t>(d)] = load(static_cast<std::byte*>(page.k) + koff(page.dtype, page.head_dim, slot, d) * size_bytes(page.dtype), page.dtype);
+}
+void read_v(std::span<float> key, const PackedHead& page, std::int64_t slot) {
+  for (std::int64_t d = 0; d < page.v_head_dim; ++d)
+    key[static_cast<std::size_t>(d)] = load(static_cast<std::byte*>(page.v) + voff(page.dtype, page.v_head_dim, slot, d) * size_bytes(page.dtype), page.dtype);
 }
 }  // namespace lacuna

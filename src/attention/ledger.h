@@ -9,9 +9,11 @@
 
 namespace lacuna {
 
-// Bytes of a key's K and V of one head, as the inputs store them.
+// Bytes of a key's K and V of one head, as the inputs store them, scales included.
 inline std::int64_t key_bytes(const KvView& kv) {
-  return (kv.head_dim + kv.v_head_dim) * size_bytes(kv.dtype);
+  const std::int64_t scales =
+      num_scales(kv.dtype, kv.head_dim) + num_scales(kv.dtype, kv.v_head_dim);
+  return (kv.head_dim + kv.v_head_dim) * size_bits(kv.dtype) / 8 + scales * size_bytes(DType::kF16);
 }
 
 // Adds what a kernel counted: an exponential for each executed pair.

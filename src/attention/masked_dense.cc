@@ -223,7 +223,9 @@ std::vector<std::span<const WorkItem* const>> pieces_of(
 std::optional<Ledger> masked_dense(const MutableTensorView& out, std::span<float> lse,
                                    const Plan& plan, const TensorView& q, const KvView& kv,
                                    const AttentionOptions& options) {
-  const Call call = make_call(plan, q, kv, options);
+  AttentionOptions exactly = options;
+  exactly.exact_kv = true;
+  const Call call = make_call(plan, q, kv, exactly);
   check_output(call, out, lse);
   check_pages(call);
   const AlignedBytes bytes = allocate(Workspace(call, nullptr).size_bytes);

@@ -122,8 +122,9 @@ class Call {
 };
 
 struct Packed {
-  explicit Packed(const KvView& kv) : memory(packed_kv_bytes(kv)), starts(kv.lengths.size()) {
-    view = pack_kv(memory.span, starts, kv);
+  explicit Packed(const KvView& kv)
+      : memory(packed_kv_bytes(kv, kv.dtype)), starts(kv.lengths.size()) {
+    view = pack_kv(memory.span, starts, kv, kv.dtype);
   }
   AlignedBytes memory;
   std::vector<std::int64_t> starts;
@@ -242,11 +243,12 @@ TEST(PackedKv, RefusesWhatDoesNotFit) {
   const Call call(DType::kBf16, "full");
   const Packed packed(call.strided());
   std::vector<std::int64_t> starts(2);
-  AlignedBytes memory(packed_kv_bytes(call.strided()));
-  EXPECT_THROW(pack_kv(memory.span.first(64), starts, call.strided()), Error);
-  EXPECT_THROW(pack_kv(memory.span.subspan(2), starts, call.strided()), Error);
-  EXPECT_THROW(pack_kv(memory.span, std::span(starts).first(1), call.strided()), Error);
-  EXPECT_THROW(pack_kv(memory.span, starts, packed.view), Error);
+  AlignedBytes memory(packed_kv_bytes(call.strided(), DType::kBf16));
+  EXPECT_THROW(pack_kv(memory.span.first(64), starts, call.strided(), DType::kBf16), Error);
+  EXPECT_THROW(pack_kv(memory.span.subspan(2), starts, call.strided(), DType::kBf16), Error);
+  EXPECT_THROW(pack_kv(memory.span, std::span(starts).first(1), call.strided(), DType::kBf16),
+               Error);
+  EXPECT_THROW(pack_kv(memory.span, starts, packed.view, DType::kBf16), Error);
   KvView bad = packed.view;
   bad.k_strides.token += 1;
   EXPECT_THROW(check(bad), Error);

@@ -15,7 +15,7 @@ ThreadSpace thread_space(const Call& call, Carver& carver) {
   ThreadSpace space;
   space.k_panels = carver.take<std::uint32_t>(kBlockPanels * call.k_panel_lanes());
   space.v_panels = carver.take<std::uint32_t>(kBlockPanels * call.v_panel_lanes());
-  space.q = carver.take<std::uint32_t>(call.max_rows * call.shape.k_steps);
+  space.q = carver.take<std::uint32_t>(call.max_rows * call.shape.q_lanes);
   for (StateBlock& state : space.states) {
     state.m = carver.take<float>(call.max_rows);
     state.l = carver.take<float>(call.max_rows * kPanelKeys);

@@ -45,7 +45,7 @@ struct ThreadSpace {
   std::uint32_t* k_panels = nullptr;  // [kBlockPanels] packed
   std::uint32_t* v_panels = nullptr;
   PanelPlace panels[kBlockPanels] = {};  // of the block at hand: there, or where they lie packed
-  std::uint32_t* q = nullptr;            // [max_rows, k_steps]
+  std::uint32_t* q = nullptr;            // [max_rows, q_lanes]
   StateBlock states[2] = {};             // [max_rows] of the split at hand, and of those before it
   float* scratch = nullptr;              // [kScratchLanes]
   float* slopes = nullptr;               // [max_parts, group]

@@ -88,8 +88,8 @@ TimedRow::TimedRow(const KernelProblem& problem, Shared& shared, const KernelBen
 void TimedRow::prepare() {
   kv_ = inputs_->kv();
   if (row_.problem.path == KernelPath::kPrepacked) {
-    packed_ = AlignedBytes(packed_kv_bytes(kv_));
-    kv_ = pack_kv(packed_.first(packed_.size()), packed_starts_, kv_);
+    packed_ = AlignedBytes(packed_kv_bytes(kv_, kv_.dtype));
+    kv_ = pack_kv(packed_.first(packed_.size()), packed_starts_, kv_, kv_.dtype);
   }
   const Clock::time_point begin = Clock::now();
   plan_ = plan_of(row_.problem, topologies_);

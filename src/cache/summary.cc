@@ -61,7 +61,7 @@ void KvCache::State::extend_summary(std::size_t table, PageId page, std::int64_t
   for (std::size_t slot = 0; slot < tables[table].kv_heads.size(); ++slot) {
     const PackedHead head = packed_head(table, page, static_cast<std::int64_t>(slot));
     for (std::int64_t token = header.end_slot; token < end_slot; ++token) {
-      read_key(key, head, token);
+      read_k(key, head, token);
       take_in(summary(table, page, slot), key);
     }
   }

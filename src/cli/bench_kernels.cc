@@ -4,12 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <iostream>
 
 #include "cli/interrupt.h"
 #include "cli/options.h"
+#include "cli/progress.h"
 #include "lacuna/error.h"
 #include "lacuna/file.h"
 #include "lacuna/integer.h"
@@ -60,21 +59,13 @@ void add_with_paths(std::vector<KernelProblem>& problems, KernelProblem problem,
   if (flags.masked_dense) add(KernelPath::kMaskedDense);
 }
 
-std::pair<std::int64_t, std::int64_t> scan_of(const std::string& text) {
-  const auto dots = text.find("..");
-  if (dots == std::string::npos) throw Error("--scan is '" + text + "'; allowed: FROM..TO");
-  const std::string_view all = text;
-  return {parse_int64(all.substr(0, dots), "--scan's FROM", 1, kMostTokens),
-          parse_int64(all.substr(dots + 2), "--scan's TO", 1, kMostTokens)};
-}
-
 std::vector<KernelProblem> scanned(const BenchKernelsFlags& flags, const KernelProblem& base) {
   if (!flags.lengths.empty() || !flags.rows.empty() || !flags.attends.empty()) {
     throw Error(
         "--scan is given beside --length, --rows or --attend; allowed: one way to say the lengths "
         "and topologies");
   }
-  const auto [from, to] = scan_of(flags.scan);
+  const auto [from, to] = parse_span(flags.scan, "--scan", kMostTokens);
   std::vector<KernelProblem> problems;
   for (const KernelProblem& problem : scan_problems(base, from, to)) {
     add_with_paths(problems, problem, flags);
@@ -123,21 +114,6 @@ bool is_speed_list(const BenchKernelsFlags& flags) {
   return !says_problem(flags) && (flags.list.empty() || flags.list == "speed");
 }
 
-// A line at most every two seconds: a long run shows that it lives, a short one stays silent.
-class Progress {
- public:
-  void operator()(std::int64_t done, std::int64_t total, std::string_view next) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - shown_ < std::chrono::seconds(2)) return;
-    shown_ = now;
-    std::fprintf(stderr, "bench kernels %lld/%lld: %.*s\n", static_cast<long long>(done),
-                 static_cast<long long>(total), static_cast<int>(next.size()), next.data());
-  }
-
- private:
-  std::chrono::steady_clock::time_point shown_ = std::chrono::steady_clock::now();
-};
-
 KernelBenchOptions options_of(const BenchKernelsFlags& flags) {
   KernelBenchOptions options;
   options.repetitions = flags.repetitions;
@@ -145,7 +121,7 @@ KernelBenchOptions options_of(const BenchKernelsFlags& flags) {
   options.row_ns = flags.row_seconds * 1'000'000'000;
   options.seed = static_cast<std::uint64_t>(flags.seed);
   options.cpu_time = flags.cpu_time;
-  options.progress = Progress();
+  options.progress = Progress("bench kernels");
   return options;
 }
 

@@ -4,6 +4,7 @@
 #include <new>
 #include <string>
 
+#include "cli/bench_decode.h"
 #include "cli/bench_kernels.h"
 #include "cli/capacity_report.h"
 #include "cli/cost_report.h"
@@ -78,18 +79,34 @@ void add_capacity(CLI::App& app, CapacityFlags& flags) {
   verb->callback([&flags] { print(capacity(flags)); });
 }
 
-void add_bench(CLI::App& app, BenchKernelsFlags& flags, std::vector<std::string>& faults) {
+struct BenchFlags {
+  BenchKernelsFlags kernels;
+  BenchDecodeFlags decode;
+};
+
+void add_bench(CLI::App& app, BenchFlags& flags, std::vector<std::string>& faults) {
   CLI::App* verb = app.add_subcommand("bench", "timed workloads on this machine");
   verb->require_subcommand(1);
   CLI::App* kernels = verb->add_subcommand(
       "kernels", "attention kernels: rate, share of the machine's limit, executed over needed");
-  add_bench_kernels_flags(*kernels, flags);
+  add_bench_kernels_flags(*kernels, flags.kernels);
   kernels->footer(
       "Examples:\n"
       "  lacuna bench kernels --only d64 --json\n"
       "  lacuna bench kernels --length 2048 --attend full --attend 'window(512)' --dtype bf16\n"
       "  lacuna bench kernels --scan 1024..8192 --dtype bf16 --svg scan.svg");
-  kernels->callback([&flags, &faults] { faults = bench_kernels(flags, print); });
+  kernels->callback([&flags, &faults] { faults = bench_kernels(flags.kernels, print); });
+  CLI::App* decode = verb->add_subcommand(
+      "decode",
+      "steps over a real KV cache: held and read bytes beside predicted, time, bandwidth");
+  add_bench_decode_flags(*decode, flags.decode);
+  decode->footer(
+      "Examples:\n"
+      "  lacuna bench decode --json\n"
+      "  lacuna bench decode --model gemma-3-270m-q4_k_m.gguf --length 32767\n"
+      "  lacuna bench decode --attend 'window(1024)*3, full' --num-layers 32 --num-q-heads 32 \\\n"
+      "      --num-kv-heads 8 --head-dim 128 --scan 1024..65536 --svg steps.svg");
+  decode->callback([&flags, &faults] { faults = bench_decode(flags.decode, print); });
 }
 
 // The verb that was named last: `kernels` of `bench kernels`.
@@ -142,12 +159,12 @@ int run(int argc, char** argv) {
   CostFlags cost;
   ShowFlags show;
   CapacityFlags capacity;
-  BenchKernelsFlags kernels;
+  BenchFlags bench;
   std::vector<std::string> faults;
   add_show(app, show);
   add_cost(app, cost);
   add_capacity(app, capacity);
-  add_bench(app, kernels, faults);
+  add_bench(app, bench, faults);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version

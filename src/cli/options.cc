@@ -169,6 +169,15 @@ Subject subject_of_flags(const ModelFlags& flags) {
 
 }  // namespace
 
+std::pair<std::int64_t, std::int64_t> parse_span(const std::string& text, const std::string& flag,
+                                                 std::int64_t most) {
+  const auto dots = text.find("..");
+  if (dots == std::string::npos) throw Error(flag + " is '" + text + "'; allowed: FROM..TO");
+  const std::string_view all = text;
+  return {parse_int64(all.substr(0, dots), flag + "'s FROM", 1, most),
+          parse_int64(all.substr(dots + 2), flag + "'s TO", 1, most)};
+}
+
 void require_inside(std::int64_t position, const char* flag, std::int64_t length) {
   if (position >= length) {
     throw Error(std::string(flag) + " is " + std::to_string(position) + "; allowed: 0.." +

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lacuna/config.h"
@@ -71,6 +72,9 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, std::optional<st
 // The same for an option that may be repeated.
 CLI::Option* add_numbers(CLI::App& app, const std::string& name, std::vector<std::int64_t>& values,
                          std::int64_t min, std::int64_t max, const std::string& help);
+// "FROM..TO", both in 1..most. Throws Error naming the flag.
+std::pair<std::int64_t, std::int64_t> parse_span(const std::string& text, const std::string& flag,
+                                                 std::int64_t most);
 inline constexpr std::int64_t kLongest = std::int64_t{1} << 40;  // tokens
 void add_policy_flag(CLI::App& app, std::vector<std::string>& policies);
 void add_hardware_flag(CLI::App& app, std::string& hardware);

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "lacuna/kv_view.h"
+
 namespace lacuna {
 
 // What src/attention calls: one table for each instruction set, from the one source
@@ -9,10 +11,12 @@ namespace lacuna {
 //
 // Keys come in panels of kPanelKeys. A block is what one running maximum is taken over: the panels
 // of kBlockPanels·kPanelKeys keys at absolute multiples. All packed numbers are 32-bit lanes: an
-// f32, or a pair of bfloat16 with the even one in the low half. The layout is kv_view.h's kPacked:
-//   K panel  [k_steps][16 keys]         step: one dim, or a pair of dims
-//   V panel  [⌈v_head_dim/16⌉][16 or 8][16 dims]   a key, or a pair of keys
-//   Q row    [k_steps]
+// f32, a pair of bfloat16 with the even one in the low half, or whole numbers of 8 or 4 bits. The
+// layout is kv_view.h's kPacked:
+//   K panel  [k_steps][16 keys]         step: 1, 2, 4 or 8 dims
+//   V panel  [⌈v_head_dim/16⌉][16, 8, 8 or 4][16 dims]   1, 2, 2 or 4 keys
+//   Q row    [k_steps], or of whole numbers: int8 of the dims, padded to 16; for each group of dims
+//            with a scale −bias·Σ of them, bias being what makes a K number positive; their scale
 inline constexpr int kPanelKeys = 16;
 inline constexpr int kBlockPanels = 16;
 inline constexpr int kBlockKeys = kPanelKeys * kBlockPanels;
@@ -20,7 +24,8 @@ inline constexpr int kDimBlock = 16;   // V's dims are padded to it
 inline constexpr int kGroupRows = 16;  // rows whose scores are in the scratch at a time
 inline constexpr std::int64_t kScratchLanes = std::int64_t{kGroupRows} * kBlockKeys;
 
-enum class ElementType : int { kF32, kBf16, kF16 };  // in the order of DType
+enum class ElementType : int { kF32, kBf16, kF16, kInt8, kInt4 };  // in the order of DType
+constexpr DType dtype_of(ElementType type) { return static_cast<DType>(type); }
 
 // Vectors of one dim stride, as the caller's tensors hold them; nullptr: zeros, nothing is read.
 struct PanelSource {
@@ -29,6 +34,16 @@ struct PanelSource {
   std::int64_t dim_stride;  // elements
   std::int64_t dim;         // how many
 };
+
+// A packed panel as memory holds it.
+template <typename Void, typename Scale>
+struct BasicPackedPanel {
+  Void* numbers;
+  Scale* scales;  // f16 [groups][16 keys]; quantized only
+  ElementType type;
+};
+using PackedPanel = BasicPackedPanel<const void, const std::uint16_t>;
+using MutablePackedPanel = BasicPackedPanel<void, std::uint16_t>;
 
 // What becomes of a dot product before the mask: scale → softcap → bias. Where it is the scale
 // alone, and positive, scores stay dot products and the scale is part of their unit.
@@ -50,7 +65,7 @@ struct KernelCounts {
 
 // Rows token-major: row r is token r / num_heads, head r % num_heads.
 struct RowBlock {
-  const void* q;  // [num_tokens · num_heads][k_steps] packed
+  const void* q;  // [num_tokens · num_heads][q_lanes] packed
   std::int64_t num_tokens;
   std::int64_t num_heads;
   const std::int64_t* positions;  // [num_tokens]; used by a bias only
@@ -64,6 +79,8 @@ struct PanelBlock {
   const std::uint16_t* masks[kBlockPanels];     // [num_tokens] bits of keys; nullptr: all of them
   std::uint16_t non_finite[kBlockPanels];       // keys whose V is not finite
   const std::int64_t* positions[kBlockPanels];  // [kPanelKeys]; used by a bias only
+  const std::uint16_t* k_scales[kBlockPanels];  // f16 [groups][16 keys]; quantized only
+  const std::uint16_t* v_scales[kBlockPanels];
 };
 
 // All panels of a KV head, every one of a block visited.
@@ -85,23 +102,27 @@ struct StateBlock {
 };
 
 struct BlockShape {
-  std::int64_t k_steps;     // 32-bit lanes of a packed row
+  std::int64_t k_steps;     // 32-bit lanes of a packed key
   std::int64_t dim_blocks;  // ⌈v_head_dim/16⌉; o_stride is 16 times that
+  std::int64_t q_lanes;     // 32-bit lanes of a packed row
 };
 
 struct TileKernel {
   const char* isa;
-  bool bf16_products;  // packed lanes are pairs of bfloat16; inputs must be bfloat16
+  // The packed layout that its panels have: kF32, kBf16 (inputs must be bfloat16), kInt8 or kInt4.
+  ElementType lanes;
 
   void (*pack_q)(void* row, const void* vector, ElementType, std::int64_t dim_stride,
                  std::int64_t dim) noexcept;
+  // Not in kernels of whole numbers, whose keys are packed before:
   void (*pack_k)(void* panel, const PanelSource&) noexcept;
   // Returns the keys that hold a number which is not finite.
   std::uint16_t (*pack_v)(void* panel, const PanelSource&) noexcept;
 
-  // From panels of 16-bit pairs, as memory may hold them, to this kernel's f32 lanes: rows of 16
-  // pairs become two rows each, the last of `num_rows` maybe one. F32 kernels only.
-  void (*widen_panel)(void* panel, const void* pairs, ElementType, std::int64_t num_rows) noexcept;
+  // From panels of any other type, as memory may hold them, to this kernel's f32 lanes, exactly.
+  // F32 kernels only.
+  void (*widen_k)(void* panel, const PackedPanel&, std::int64_t head_dim) noexcept;
+  void (*widen_v)(void* panel, const PackedPanel&, std::int64_t dim_blocks) noexcept;
   // Keys of a packed V panel that hold a number which is not finite.
   std::uint16_t (*non_finite_keys)(const void* v_panel, std::int64_t dim_blocks) noexcept;
 
@@ -115,7 +136,8 @@ struct TileKernel {
   // Scores, softmax and values of the rows over one block; the state takes it in.
   void (*attend)(const StateBlock&, const RowBlock&, const PanelBlock&, const BlockShape&,
                  const ScoreRule&, float* scratch, KernelCounts*) noexcept;
-  // The same the usual way: all scores first. REQUIRES: an empty state, finite V.
+  // The same the usual way: all scores first. REQUIRES: an empty state, finite V. Not in kernels of
+  // whole numbers.
   void (*attend_dense)(const StateBlock&, const RowBlock&, const DensePanels&, const BlockShape&,
                        const ScoreRule&) noexcept;
   // mass[head][num_panels][16] += Σ over tokens of 2^(s·unit − lse2[row]).
@@ -125,20 +147,31 @@ struct TileKernel {
   void (*merge)(const StateBlock& into, const StateBlock& from, std::int64_t rows,
                 std::int64_t o_stride, float unit) noexcept;
 
-  std::int64_t k_steps(std::int64_t head_dim) const {
-    return bf16_products ? (head_dim + 1) / 2 : head_dim;
+  std::int64_t k_dims(std::int64_t head_dim) const {
+    return packed_k_dims(dtype_of(lanes), head_dim);
   }
+  std::int64_t k_steps(std::int64_t head_dim) const {
+    return k_dims(head_dim) * size_bits(dtype_of(lanes)) / 32;
+  }
+  std::int64_t q_lanes(std::int64_t head_dim) const {
+    const std::int64_t groups = num_scales(dtype_of(lanes), head_dim);
+    return groups == 0 ? k_steps(head_dim) : (head_dim + 15) / 16 * 4 + groups + 1;
+  }
+  // Lanes of a panel's numbers, and of its scales, which lie behind them in the thread's space.
   std::int64_t k_panel_lanes(std::int64_t head_dim) const { return k_steps(head_dim) * kPanelKeys; }
   std::int64_t v_panel_lanes(std::int64_t v_head_dim) const {
-    const std::int64_t padded = (v_head_dim + kDimBlock - 1) / kDimBlock * kDimBlock;
-    return padded * kPanelKeys / (bf16_products ? 2 : 1);
+    return packed_v_dims(v_head_dim) * kPanelKeys * size_bits(dtype_of(lanes)) / 32;
+  }
+  std::int64_t scale_lanes(std::int64_t dim) const {
+    return num_scales(dtype_of(lanes), dim) * kPanelKeys / 2;
   }
 };
 
-// Packs panels as memory holds them, numbers as they are: f32 lanes, or pairs of any 16-bit type.
+// Writes vectors into packed panels: vectors[0] becomes key `first`, up to `count` keys. Other
+// keys' bits stay. The same bits with every instruction set.
 struct PanelPacker {
-  void (*pack_k)(void* panel, const PanelSource&) noexcept;
-  std::uint16_t (*pack_v)(void* panel, const PanelSource&) noexcept;
+  void (*put_k)(const MutablePackedPanel&, int first, int count, const PanelSource&) noexcept;
+  void (*put_v)(const MutablePackedPanel&, int first, int count, const PanelSource&) noexcept;
 };
 
 // The tables of one instruction set; bf16 is nullptr where it has no product of its own.
@@ -146,8 +179,9 @@ struct KernelTable {
   const char* isa;
   const TileKernel* f32;
   const TileKernel* bf16;
-  PanelPacker f32_packer;
-  PanelPacker pair_packer;
+  const TileKernel* int8;
+  const TileKernel* int4;
+  PanelPacker packer;
 };
 
 extern const KernelTable kKernelTablePortable;
@@ -169,8 +203,8 @@ KernelWork take_counted_work();
 // Adds a table at the end of the list, to be asked for by name. For tests, before any thread.
 void add_kernel_table(const KernelTable& table);
 
-// The packer of the best table.
-const PanelPacker& panel_packer(ElementType type);
+// The packer of a table; "": the best one.
+const PanelPacker& panel_packer(const char* isa = "");
 
 // The kernel that serves these inputs; `isa` "" is kernel_isa(q, kv). Throws as kernel_isa().
 const TileKernel& tile_kernel(const char* isa, ElementType q, ElementType kv);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/kernel_table.h"
@@ -20,6 +21,8 @@ namespace {
 static_assert(static_cast<int>(ElementType::kF32) == static_cast<int>(DType::kF32));
 static_assert(static_cast<int>(ElementType::kBf16) == static_cast<int>(DType::kBf16));
 static_assert(static_cast<int>(ElementType::kF16) == static_cast<int>(DType::kF16));
+static_assert(static_cast<int>(ElementType::kInt8) == static_cast<int>(DType::kInt8));
+static_assert(static_cast<int>(ElementType::kInt4) == static_cast<int>(DType::kInt4));
 
 // The ordered list, best first, of what this machine can run.
 std::vector<const KernelTable*> make_tables() {
@@ -46,6 +49,8 @@ std::vector<const KernelTable*>& added_tables() {
 }
 
 const TileKernel* kernel_of(const KernelTable& table, ElementType q, ElementType kv) {
+  if (kv == ElementType::kInt8) return table.int8;
+  if (kv == ElementType::kInt4) return table.int4;
   const bool pairs = q == ElementType::kBf16 && kv == ElementType::kBf16;
   return pairs && table.bf16 != nullptr ? table.bf16 : table.f32;
 }
@@ -61,18 +66,26 @@ const KernelTable& table_named(const std::string& isa, const char* source) {
                           fmt::join(kernel_isas(), ", "), did_you_mean(isa, kernel_isas())));
 }
 
-// What one thread does a second with a kernel's product; 0: not measured. The sets above avx512
-// have its f32 product.
+std::string_view product_of(const TileKernel& kernel) {
+  if (kernel.lanes == ElementType::kF32) return "f32";
+  return kernel.lanes == ElementType::kBf16 ? "bf16" : "int8";
+}
+
+// The set whose probe stands for a set's product: those above avx512 have its f32 product, and the
+// last has the int8 product of the one before.
+std::string_view probed_isa(std::string_view isa, std::string_view product) {
+  if (product == "f32" && isa.starts_with("avx512")) return "avx512";
+  return product == "int8" && isa == "avx512_bf16" ? "avx512_vnni" : isa;
+}
+
+// What one thread does a second with a kernel's product; 0: not measured.
 double measured_rate(const TileKernel& kernel) {
-  const std::string product = kernel.bf16_products ? "bf16" : "f32";
-  const std::string isa = kernel.isa;
-  double widest = 0;
+  const std::string_view product = product_of(kernel);
+  const std::string_view isa = probed_isa(kernel.isa, product);
   for (const ProductRate& rate : product_rates()) {
-    if (rate.product != product) continue;
-    if (rate.isa == isa) return rate.flops_per_s;
-    if (isa.starts_with("avx512") && rate.isa == "avx512") widest = rate.flops_per_s;
+    if (rate.product == product && rate.isa == isa) return rate.flops_per_s;
   }
-  return widest;
+  return 0;
 }
 
 // The first of the list, unless another's product is more than 1.3 times as fast here.
@@ -96,9 +109,13 @@ const TileKernel& choose_once(ElementType q, ElementType kv) {
   if (forced != nullptr && *forced != '\0') {
     return *kernel_of(table_named(forced, "LACUNA_ISA"), q, kv);
   }
-  // Only pairs of bfloat16 have a product of their own.
+  // Only these have a product of their own.
   static const TileKernel& wide = choose(ElementType::kF32, ElementType::kF32);
   static const TileKernel& pairs = choose(ElementType::kBf16, ElementType::kBf16);
+  static const TileKernel& int8 = choose(ElementType::kF32, ElementType::kInt8);
+  static const TileKernel& int4 = choose(ElementType::kF32, ElementType::kInt4);
+  if (kv == ElementType::kInt8) return int8;
+  if (kv == ElementType::kInt4) return int4;
   return q == ElementType::kBf16 && kv == ElementType::kBf16 ? pairs : wide;
 }
 
@@ -112,9 +129,8 @@ std::vector<std::string> kernel_isas() {
   return names;
 }
 
-const PanelPacker& panel_packer(ElementType type) {
-  const KernelTable& best = *tables().front();
-  return type == ElementType::kF32 ? best.f32_packer : best.pair_packer;
+const PanelPacker& panel_packer(const char* isa) {
+  return (*isa == '\0' ? *tables().front() : table_named(isa, "isa")).packer;
 }
 
 void add_kernel_table(const KernelTable& table) { added_tables().push_back(&table); }
@@ -129,8 +145,7 @@ const TileKernel& tile_kernel(const char* isa, ElementType q, ElementType kv) {
 std::int64_t executed_dims(std::string_view isa, DType q, DType kv, std::int64_t head_dim,
                            std::int64_t v_head_dim) {
   const TileKernel& kernel = tile_kernel(std::string(isa).c_str(), element(q), element(kv));
-  const std::int64_t of_q = kernel.k_steps(head_dim) * (kernel.bf16_products ? 2 : 1);
-  return of_q + (v_head_dim + kDimBlock - 1) / kDimBlock * kDimBlock;
+  return kernel.k_dims(head_dim) + packed_v_dims(v_head_dim);
 }
 
 }  // namespace lacuna

@@ -82,8 +82,8 @@ TEST(KernelList, StatesTheDimsThatItPadsTo) {
   EXPECT_EQ(executed_dims("portable", DType::kF32, DType::kF32, 7, 7), 7 + 16);
   EXPECT_EQ(executed_dims("portable", DType::kBf16, DType::kBf16, 64, 64), 128);
   for (const std::string& isa : kernel_isas()) {
-    const bool pairs =
-        tile_kernel(isa.c_str(), ElementType::kBf16, ElementType::kBf16).bf16_products;
+    const bool pairs = tile_kernel(isa.c_str(), ElementType::kBf16, ElementType::kBf16).lanes ==
+                       ElementType::kBf16;
     EXPECT_EQ(executed_dims(isa, DType::kBf16, DType::kBf16, 7, 17), (pairs ? 8 : 7) + 32) << isa;
     EXPECT_EQ(executed_dims(isa, DType::kF16, DType::kBf16, 7, 17), 7 + 32) << isa;
   }

@@ -49,6 +49,9 @@ void with_type(ElementType type, const Work& work) {
       return work.template operator()<ElementType::kBf16>();
     case ElementType::kF16:
       return work.template operator()<ElementType::kF16>();
+    case ElementType::kInt8:
+    case ElementType::kInt4:
+      return;  // no caller's tensor holds them
   }
 }
 
@@ -229,24 +232,6 @@ std::uint16_t pack_v(void* panel, const PanelSource& source) noexcept {
     if (!all_finite<Product>(largest)) bad_keys = non_finite_keys<kType>(keys);
   });
   return static_cast<std::uint16_t>(bad_keys);
-}
-
-// Rows of 16 pairs to rows of 16 f32: of K a step is a pair of dims, of V a pair of keys.
-inline void widen_panel(void* panel, const void* pairs, ElementType type,
-                        std::int64_t num_rows) noexcept {
-  auto* to = static_cast<Lane32*>(panel);
-  const auto* from = static_cast<const Lane32*>(pairs);
-  const auto widen = [&](I32 halves) {  // low ones
-    return type == ElementType::kBf16 ? shift_left(halves, 16) : as_i32(widen_f16(halves));
-  };
-  for (std::int64_t row = 0; row < num_rows; row += 2, to += 2 * kPanelKeys, from += kPanelKeys) {
-    for (int vec = 0; vec < kVecs; ++vec) {
-      const I32 lanes = load_bits(from + vec * kLanes);
-      store_bits(to + vec * kLanes, widen(and_bits(lanes, broadcast_bits(0xffffU))));
-      if (row + 1 == num_rows) continue;
-      store_bits(to + kPanelKeys + vec * kLanes, widen(shift_right(lanes, 16)));
-    }
-  }
 }
 
 // One key at a time: only panels with a mask are asked.

@@ -37,8 +37,16 @@ constexpr int kRegisterPanels = 1;
 
 // One lane is an f32: a step is one multiply-add.
 struct F32Product {
+  using Sum = F32;
+  using Keys = F32Product;
+  static constexpr ElementType kLanesHold = ElementType::kF32;
   static constexpr bool kIsBf16 = false;
   static constexpr int kPanelSteps = kPanelKeys;
+  static constexpr int kRowLanes = 16;
+  static constexpr int kParts = 1;
+  static void load(I32 (&parts)[kParts], const Lane32* row, int vec) {
+    parts[0] = load_shared(row + vec * kLanes);
+  }
   static F32 step(F32 acc, std::uint32_t a, I32 b) {
     return multiply_add(as_f32(broadcast_bits(a)), as_f32(b), acc);
   }
@@ -57,8 +65,16 @@ struct F32Product {
 
 // One lane is a pair of bfloat16: a step is two multiply-adds.
 struct Bf16Product {
+  using Sum = F32;
+  using Keys = Bf16Product;
+  static constexpr ElementType kLanesHold = ElementType::kBf16;
   static constexpr bool kIsBf16 = true;
   static constexpr int kPanelSteps = kPanelKeys / 2;
+  static constexpr int kRowLanes = 16;
+  static constexpr int kParts = 1;
+  static void load(I32 (&parts)[kParts], const Lane32* row, int vec) {
+    F32Product::load(parts, row, vec);
+  }
   static F32 step(F32 acc, std::uint32_t a, I32 b) { return dot_bf16(acc, broadcast_bits(a), b); }
   static void store_weights(float* row, std::int64_t vec, F32 weights) {
     store_bf16(reinterpret_cast<std::uint16_t*>(row) + vec * kLanes, weights);
@@ -75,22 +91,30 @@ struct Bf16Product {
 };
 
 // acc[r][c] += Σ_step a[r·a_stride + step] ∘ b[c][step·16 …]: a row's sum runs over the steps in
-// order, whatever the other rows and columns are, so it has the same bits in every block.
+// order, whatever the other rows and columns are, so it has the same bits in every block. A row of
+// b may stand for kParts lanes of a.
 template <typename Product, int kRows, int kCols, int kPanels>
-inline void rank_update(F32 (&acc)[kRows][kCols], const Lane32* a, std::int64_t a_stride,
-                        const Lane32* const (&b)[kPanels], std::int64_t num_steps) {
+inline void rank_update(typename Product::Sum (&acc)[kRows][kCols], const Lane32* a,
+                        std::int64_t a_stride, const Lane32* const (&b)[kPanels],
+                        std::int64_t num_steps) {
   static_assert(kCols == kPanels * kVecs);
+  constexpr int kParts = Product::kParts;
   for (std::int64_t step = 0; step < num_steps; ++step) {
-    I32 columns[kCols];
+    I32 columns[kCols][kParts];
 #pragma GCC unroll 32
     for (int c = 0; c < kCols; ++c) {
-      columns[c] = load_shared(b[c / kVecs] + step * kPanelKeys + c % kVecs * kLanes);
+      Product::load(columns[c], b[c / kVecs] + step * Product::kRowLanes, c % kVecs);
     }
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
-      const std::uint32_t weight = a[r * a_stride + step];
 #pragma GCC unroll 32
-      for (int c = 0; c < kCols; ++c) acc[r][c] = Product::step(acc[r][c], weight, columns[c]);
+      for (int part = 0; part < kParts; ++part) {
+        const std::uint32_t weight = a[r * a_stride + step * kParts + part];
+#pragma GCC unroll 32
+        for (int c = 0; c < kCols; ++c) {
+          acc[r][c] = Product::step(acc[r][c], weight, columns[c][part]);
+        }
+      }
     }
   }
 }

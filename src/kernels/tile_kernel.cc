@@ -16,10 +16,14 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/integer_product.h"
+#include "kernels/integer_tile.h"
 #include "kernels/kernel_table.h"
 #include "kernels/pack_panel.h"
 #include "kernels/product.h"
+#include "kernels/put_tokens.h"
 #include "kernels/softmax_rows.h"
+#include "kernels/widen_panel.h"
 #include "kernels/write_row.h"
 #include "machine/simd.h"
 
@@ -126,8 +130,12 @@ void score_group(float* scratch, const Group& group, const RowBlock& rows, const
                  const BlockShape& shape) {
   const auto* q = static_cast<const Lane32*>(rows.q);
   for_row_pieces(group.first, group.end, [&]<int kRows>(std::int64_t row) {
-    score_rows<Product, kRows>(scratch + (row - group.first) * kBlockKeys, kBlockKeys,
-                               q + row * shape.k_steps, block, shape.k_steps);
+    float* const scores = scratch + (row - group.first) * kBlockKeys;
+    if constexpr (is_quantized(dtype_of(Product::kLanesHold))) {
+      score_integer_rows<Product, kRows>(scores, q + row * shape.q_lanes, block, shape);
+    } else {
+      score_rows<Product, kRows>(scores, kBlockKeys, q + row * shape.q_lanes, block, shape.k_steps);
+    }
   });
 }
 
@@ -179,6 +187,36 @@ void value_group_exactly(const StateBlock& state, const Group& group, const floa
   }
 }
 
+// Weights that are masked are 0 and V's numbers are finite, so that masked keys have no effect.
+template <typename Product>
+void integer_value_group(const StateBlock& state, const Group& group, const float* scratch,
+                         const PanelBlock& block, const RowBlock& rows, const BlockShape& shape,
+                         const float* factors) {
+  const std::int64_t o_stride = shape.dim_blocks * kDimBlock;
+  const std::int64_t group_blocks =
+      Product::kGroupDims == 0 ? shape.dim_blocks : Product::kGroupDims / kDimBlock;
+  for (std::int64_t first = 0; first < shape.dim_blocks; first += group_blocks) {
+    float v_scales[kBlockKeys];
+    for (int vec = 0; vec < block.num_panels * kVecs; ++vec) {
+      const std::uint16_t* const scales =
+          block.v_scales[vec / kVecs] + first / group_blocks * kPanelKeys;
+      store(v_scales + vec * kLanes, widen_scales(scales + vec % kVecs * kLanes));
+    }
+    IntegerWeights weights;
+    for (std::int64_t row = group.first; row < group.end; ++row) {
+      const std::int64_t idx = row - group.first;
+      round_weights<Product>(weights, idx, scratch + idx * kBlockKeys, v_scales, block,
+                             row / rows.num_heads);
+    }
+    for_row_pieces(group.first, group.end, [&]<int kRows>(std::int64_t row) {
+      const std::int64_t idx = row - group.first;
+      integer_value_rows<Product, kRows>(state.o + row * o_stride, o_stride, weights, idx, block,
+                                         first, first + group_blocks,
+                                         factors == nullptr ? nullptr : factors + idx);
+    });
+  }
+}
+
 void count(KernelCounts& counts, const RowBlock& rows, const PanelBlock& block) {
   counts.tiles += block.num_panels;
   counts.executed_pairs += rows.num_tokens * rows.num_heads * block.num_panels * kPanelKeys;
@@ -200,7 +238,7 @@ void attend(const StateBlock& state, const RowBlock& rows, const PanelBlock& blo
             KernelCounts* counts) noexcept {
   count(*counts, rows, block);
   const std::int64_t num_rows = rows.num_tokens * rows.num_heads;
-  const bool exact = any_masked_non_finite(block);
+  [[maybe_unused]] const bool exact = any_masked_non_finite(block);
   for (std::int64_t first = 0; first < num_rows; first += kGroupRows) {
     const Group group = {first, first + kGroupRows < num_rows ? first + kGroupRows : num_rows};
     score_group<Product>(scratch, group, rows, block, shape);
@@ -213,7 +251,9 @@ void attend(const StateBlock& state, const RowBlock& rows, const PanelBlock& blo
                                           block.num_panels, rule.unit());
     }
     const float* const kept = state.empty ? nullptr : factors;
-    if (exact) {
+    if constexpr (is_quantized(dtype_of(Product::kLanesHold))) {
+      integer_value_group<Product>(state, group, scratch, block, rows, shape, kept);
+    } else if (exact) {
       value_group_exactly<Product>(state, group, scratch, block, rows, shape, kept);
     } else {
       value_group<Product>(state, group, scratch, block, shape, kept);
@@ -251,7 +291,7 @@ void attend_dense(const StateBlock& state, const RowBlock& rows, const DensePane
     const PanelBlock& block = dense.blocks[idx];
     float* const scores = dense.scores + idx * kBlockKeys;
     for_row_pieces(0, num_rows, [&]<int kRows>(std::int64_t row) {
-      score_rows<Product, kRows>(scores + row * row_stride, row_stride, q + row * shape.k_steps,
+      score_rows<Product, kRows>(scores + row * row_stride, row_stride, q + row * shape.q_lanes,
                                  block, shape.k_steps);
     });
     for (std::int64_t row = 0; row < num_rows; ++row) {
@@ -271,26 +311,44 @@ void attend_dense(const StateBlock& state, const RowBlock& rows, const DensePane
   });
 }
 
+// What all kernels have.
 template <typename Product>
-constexpr TileKernel make_kernel() {
+constexpr TileKernel common_kernel() {
   TileKernel kernel = {};
   kernel.isa = LACUNA_KERNEL_ISA;
-  kernel.bf16_products = Product::kIsBf16;
-  kernel.pack_q = pack_q<Product>;
-  kernel.pack_k = pack_k<Product>;
-  kernel.pack_v = pack_v<Product>;
-  kernel.widen_panel = widen_panel;
-  kernel.non_finite_keys = non_finite_keys_of_panel<Product>;
+  kernel.lanes = Product::kLanesHold;
   kernel.write_row = write_row;
   kernel.row_sum = row_sum;
   kernel.attend = attend<Product>;
-  kernel.attend_dense = attend_dense<Product>;
   kernel.mass = mass<Product>;
   kernel.merge = merge_states;
   return kernel;
 }
 
+template <typename Product>
+constexpr TileKernel make_kernel() {
+  TileKernel kernel = common_kernel<Product>();
+  kernel.pack_q = pack_q<Product>;
+  kernel.pack_k = pack_k<Product>;
+  kernel.pack_v = pack_v<Product>;
+  kernel.widen_k = widen_k;
+  kernel.widen_v = widen_v;
+  kernel.non_finite_keys = non_finite_keys_of_panel<Product>;
+  kernel.attend_dense = attend_dense<Product>;
+  return kernel;
+}
+
+template <typename Product>
+constexpr TileKernel make_integer_kernel() {
+  TileKernel kernel = common_kernel<Product>();
+  kernel.pack_q = pack_q_integers<Product>;
+  kernel.non_finite_keys = [](const void*, std::int64_t) noexcept { return std::uint16_t{0}; };
+  return kernel;
+}
+
 constexpr TileKernel kF32Kernel = make_kernel<F32Product>();
+constexpr TileKernel kInt8Kernel = make_integer_kernel<Int8Product>();
+constexpr TileKernel kInt4Kernel = make_integer_kernel<Int4Product>();
 #if defined(LACUNA_KERNEL_BF16)
 constexpr TileKernel kBf16Kernel = make_kernel<Bf16Product>();
 constexpr const TileKernel* kBf16 = &kBf16Kernel;
@@ -308,10 +366,7 @@ KernelWork take_counted_work() {
 }
 #endif
 
-constinit const KernelTable LACUNA_KERNEL_TABLE = {LACUNA_KERNEL_ISA,
-                                                   &kF32Kernel,
-                                                   kBf16,
-                                                   {pack_k<F32Product>, pack_v<F32Product>},
-                                                   {pack_k<Bf16Product>, pack_v<Bf16Product>}};
+constinit const KernelTable LACUNA_KERNEL_TABLE = {LACUNA_KERNEL_ISA, &kF32Kernel,  kBf16,
+                                                   &kInt8Kernel,      &kInt4Kernel, {put_k, put_v}};
 
 }  // namespace lacuna

@@ -22,6 +22,9 @@ inline void store_elements(void* to, ElementType type, F32 x) {
     case ElementType::kF16:
       store_f16(static_cast<std::uint16_t*>(to), x);
       return;
+    case ElementType::kInt8:
+    case ElementType::kInt4:
+      return;  // no output holds them
   }
 }
 

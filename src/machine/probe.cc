@@ -246,6 +246,12 @@ std::vector<Buffer> make_buffers(std::int64_t num_threads, std::int64_t part_byt
   return buffers;
 }
 
+// A part is whole loop bodies; its rounding down is why rows state the set they really read.
+std::int64_t part_bytes(std::int64_t set_bytes, std::int64_t num_threads) {
+  const std::int64_t part = set_bytes / num_threads / kProbeReadBytes * kProbeReadBytes;
+  return std::max(part, kProbeReadBytes);
+}
+
 // Sizes from the threads' L2 caches to four times the last level, each four times the one before;
 // the last one is exact.
 std::vector<std::int64_t> working_sets(const ProbeOptions& options, const ProbeResult& result,
@@ -308,12 +314,6 @@ class Rows {
   }
 
  private:
-  // A part is whole loop bodies; its rounding down is why rows state the set they really read.
-  static std::int64_t part_bytes(std::int64_t set_bytes, std::int64_t num_threads) {
-    const std::int64_t part = set_bytes / num_threads / kProbeReadBytes * kProbeReadBytes;
-    return std::max(part, kProbeReadBytes);
-  }
-
   void product_rows(const Product& product) {
     const std::vector<const ProbeKernel*> kernels = probe_kernels_of(product.name);
     if (kernels.empty()) return;
@@ -381,6 +381,37 @@ std::optional<FlopRateRow> probe_product(std::string_view product, std::int64_t 
   if (kernels.empty()) return std::nullopt;
   try {
     return measure_product(options, kernels, num_threads);
+  } catch (const Stopped&) {
+    return std::nullopt;
+  }
+}
+
+struct ReadProbe::State {
+  ProbeOptions options;
+  std::int64_t part = 0;
+  std::vector<Buffer> buffers;
+};
+
+ReadProbe::ReadProbe(std::int64_t num_threads, std::int64_t working_set_bytes,
+                     const ProbeOptions& options)
+    : state_(std::make_unique<State>()) {
+  check_options(options);
+  check_range("num_threads", num_threads, 1, kMostThreads);
+  check_range("working_set_bytes", working_set_bytes, 1024, std::int64_t{1} << 40);
+  state_->options = options;
+  state_->part = part_bytes(working_set_bytes, num_threads);
+  try {
+    state_->buffers = make_buffers(num_threads, state_->part, options.stop);
+  } catch (const Stopped&) {  // measure() will say so
+  }
+}
+
+ReadProbe::~ReadProbe() = default;
+
+std::optional<ReadBandwidthRow> ReadProbe::measure() {
+  try {
+    if (state_->options.stop.stop_requested()) throw Stopped{};
+    return measure_read(state_->options, state_->buffers, state_->part);
   } catch (const Stopped&) {
     return std::nullopt;
   }

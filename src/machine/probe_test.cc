@@ -99,6 +99,32 @@ TEST(Probe, OneProductAloneStopsAndRefuses) {
   EXPECT_FALSE(probe_product("f32", 1, options));
 }
 
+TEST(Probe, ReadsOfOneWorkingSetAreMeasuredAsOftenAsAsked) {
+  ReadProbe reads(2, 3 << 20, short_options());
+  for (int times = 0; times < 2; ++times) {
+    const std::optional<ReadBandwidthRow> row = reads.measure();
+    ASSERT_TRUE(row);
+    EXPECT_EQ(row->num_threads, 2);
+    EXPECT_EQ(row->working_set_bytes, 3 << 20);
+    expect_plausible(row->bytes_per_s);
+  }
+}
+
+TEST(Probe, ReadsOfOneWorkingSetStopAndRefuse) {
+  std::stop_source stop;
+  ProbeOptions options = short_options();
+  options.stop = stop.get_token();
+  ReadProbe reads(1, 1 << 20, options);
+  stop.request_stop();
+  EXPECT_FALSE(reads.measure());
+  try {
+    ReadProbe(1, 5);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "working_set_bytes is 5; allowed: 1024..1099511627776");
+  }
+}
+
 TEST(Probe, WorkingSetsAscendForEachThreadCount) {
   const std::optional<ProbeResult> result = probe(short_options());
   ASSERT_TRUE(result);

@@ -6,7 +6,7 @@
 
 #if defined(LACUNA_SIMD_COUNTING)
 #include <unordered_set>
-#elif defined(__AVX512F__) || defined(__AVX2__)
+#elif defined(__AVX512F__) || defined(__AVX2__) || defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -72,8 +72,25 @@ inline I32 load_shared(const void* p) {
   shared_now.insert(p);
   return load_bits(p);
 }
+// The same of kLanes pairs of bytes: half a lane of packed memory for each lane of the result.
+inline void count_shared_pair(const void* p) {
+  const auto address = reinterpret_cast<std::uintptr_t>(p);
+  shared_now.insert(reinterpret_cast<const void*>(address - address % 4));
+}
+inline I32 load_shared_pairs_u8(const std::uint8_t* p) {
+  count_shared_pair(p);
+  return {p[0] | p[1] << 16};
+}
+inline I32 load_shared_pairs_i8(const std::uint8_t* p) {
+  count_shared_pair(p);
+  const auto low = static_cast<std::uint16_t>(static_cast<std::int8_t>(p[0]));
+  return {low | static_cast<std::int8_t>(p[1]) * 0x10000};
+}
 inline void store(void* p, F32 x) { std::memcpy(p, &x, sizeof(x)); }
 inline void store_bits(void* p, I32 x) { std::memcpy(p, &x, sizeof(x)); }
+// The low 16 or 8 bits of each lane, side by side.
+inline void store_low16(std::uint16_t* p, I32 x) { *p = static_cast<std::uint16_t>(x.value); }
+inline void store_low8(std::uint8_t* p, I32 x) { *p = static_cast<std::uint8_t>(x.value); }
 // kLanes 16-bit numbers, each in the low half of its lane.
 inline I32 load_u16(const std::uint16_t* p) { return {*p}; }
 inline F32 to_f32(I32 x) { return {static_cast<float>(x.value)}; }
@@ -98,8 +115,10 @@ inline I32 shift_left(I32 x, int n) {
 inline I32 shift_right(I32 x, int n) {
   return {static_cast<std::int32_t>(static_cast<std::uint32_t>(x.value) >> n)};
 }
+inline I32 shift_right_signed(I32 x, int n) { return {x.value >> n}; }
 inline I32 and_bits(I32 a, I32 b) { return {a.value & b.value}; }
 inline I32 or_bits(I32 a, I32 b) { return {a.value | b.value}; }
+inline I32 xor_bits(I32 a, I32 b) { return {a.value ^ b.value}; }
 inline I32 add_bits(I32 a, I32 b) {
   return {static_cast<std::int32_t>(static_cast<std::uint32_t>(a.value) +
                                     static_cast<std::uint32_t>(b.value))};
@@ -121,6 +140,20 @@ inline F32 select(std::uint32_t bits, F32 x, F32 other) { return (bits & 1U) != 
 // The larger of numbers that are not negative, and whether a lane is at least `limit`.
 inline I32 max_bits(I32 a, I32 b) { return a.value > b.value ? a : b; }
 inline bool any_at_least(I32 x, std::int32_t limit) { return x.value >= limit; }
+inline std::int32_t reduce_max_bits(I32 x) { return x.value; }
+inline std::int32_t reduce_add_bits(I32 x) { return x.value; }
+// Each half of a lane is two bytes: the low and the high one of each, with their signs, in 16 bits.
+inline I32 low_bytes(I32 x) {
+  const auto low = static_cast<std::uint16_t>(static_cast<std::int8_t>(x.value));
+  return {low | static_cast<std::int8_t>(x.value >> 16) * 0x10000};
+}
+inline I32 high_bytes(I32 x) { return low_bytes({x.value >> 8}); }
+// acc + a₀·b₀ + a₁·b₁ for the pairs of 16-bit numbers in each lane.
+inline I32 dot_i16(I32 acc, I32 a, I32 b) {
+  simd_counts.multiply_adds += 2;
+  const auto low = [](I32 x) { return static_cast<std::int16_t>(x.value); };
+  return {acc.value + low(a) * low(b) + (a.value >> 16) * (b.value >> 16)};
+}
 // The larger 16-bit numbers of each lane's halves.
 inline I32 max_halves(I32 a, I32 b) {
   const auto low = max_bits(and_bits(a, {0xffff}), and_bits(b, {0xffff}));
@@ -144,9 +177,27 @@ inline I32 broadcast_bits(std::uint32_t x) { return static_cast<std::int32_t>(x)
 inline F32 load(const void* p) { return *static_cast<const F32Unaligned*>(p); }
 inline I32 load_bits(const void* p) { return *static_cast<const I32Unaligned*>(p); }
 inline I32 load_shared(const void* p) { return load_bits(p); }
+typedef std::uint8_t U8Unaligned __attribute__((vector_size(2 * kLanes), aligned(1), may_alias));
+typedef std::int8_t I8Unaligned __attribute__((vector_size(2 * kLanes), aligned(1), may_alias));
+typedef std::int16_t I16 __attribute__((vector_size(4 * kLanes)));
+inline I32 load_shared_pairs_u8(const std::uint8_t* p) {
+  return reinterpret_cast<I32>(
+      __builtin_convertvector(*reinterpret_cast<const U8Unaligned*>(p), I16));
+}
+inline I32 load_shared_pairs_i8(const std::uint8_t* p) {
+  return reinterpret_cast<I32>(
+      __builtin_convertvector(*reinterpret_cast<const I8Unaligned*>(p), I16));
+}
 inline void end_shared_loads() {}
 inline void store(void* p, F32 x) { *static_cast<F32Unaligned*>(p) = x; }
 inline void store_bits(void* p, I32 x) { *static_cast<I32Unaligned*>(p) = x; }
+inline void store_low16(std::uint16_t* p, I32 x) {
+  *reinterpret_cast<U16Unaligned*>(p) = __builtin_convertvector(x, U16Unaligned);
+}
+inline void store_low8(std::uint8_t* p, I32 x) {
+  typedef std::uint8_t Bytes __attribute__((vector_size(kLanes), aligned(1), may_alias));
+  *reinterpret_cast<Bytes*>(p) = __builtin_convertvector(x, Bytes);
+}
 inline I32 load_u16(const std::uint16_t* p) {
   return __builtin_convertvector(*reinterpret_cast<const U16Unaligned*>(p), I32);
 }
@@ -188,8 +239,10 @@ inline I32 shift_left(I32 x, int n) { return x << n; }
 inline I32 shift_right(I32 x, int n) {  // zeros come in
   return reinterpret_cast<I32>(reinterpret_cast<U32>(x) >> n);
 }
+inline I32 shift_right_signed(I32 x, int n) { return x >> n; }
 inline I32 and_bits(I32 a, I32 b) { return a & b; }
 inline I32 or_bits(I32 a, I32 b) { return a | b; }
+inline I32 xor_bits(I32 a, I32 b) { return a ^ b; }
 inline I32 add_bits(I32 a, I32 b) { return a + b; }
 
 // a·b + c: one rounding where the instruction set has it (contraction is on in kernel files).
@@ -263,6 +316,40 @@ inline bool any_at_least(I32 x, std::int32_t limit) {
   return any != 0;
 }
 
+inline std::int32_t reduce_max_bits(I32 x) {
+  std::int32_t most = x[0];
+  for (int idx = 1; idx < kLanes; ++idx) most = most > x[idx] ? most : x[idx];
+  return most;
+}
+inline std::int32_t reduce_add_bits(I32 x) {
+  std::int32_t sum = 0;
+  for (int idx = 0; idx < kLanes; ++idx) sum += x[idx];
+  return sum;
+}
+
+inline I32 low_bytes(I32 x) { return reinterpret_cast<I32>((reinterpret_cast<I16>(x) << 8) >> 8); }
+inline I32 high_bytes(I32 x) { return reinterpret_cast<I32>(reinterpret_cast<I16>(x) >> 8); }
+
+// A product of 16-bit numbers is one instruction everywhere on x86-64; vector extensions alone make
+// six of it.
+inline I32 dot_i16(I32 acc, I32 a, I32 b) {
+#if defined(__AVX512VNNI__)
+  return reinterpret_cast<I32>(_mm512_dpwssd_epi32(
+      reinterpret_cast<__m512i>(acc), reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX512F__)
+  return acc + reinterpret_cast<I32>(
+                   _mm512_madd_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX2__)
+  return acc + reinterpret_cast<I32>(
+                   _mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#elif defined(__SSE2__)
+  return acc + reinterpret_cast<I32>(
+                   _mm_madd_epi16(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
+#else
+  return acc + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
+
 // Halves are folded onto each other: a fixed order, whatever the compiler.
 template <int kHalf, int... kLane>
 inline F32 folded_lanes(F32 x, std::integer_sequence<int, kLane...>) {
@@ -321,43 +408,80 @@ inline F32 dot_bf16(F32 acc, I32 a, I32 b) {
 #endif
 }
 
-// The nearest binary16 of each lane, ties to even, side by side; too large becomes infinite.
-inline void store_f16(std::uint16_t* to, F32 x) {
-  std::uint32_t lanes[kLanes];
-  store(lanes, x);
-  for (int idx = 0; idx < kLanes; ++idx) {
-    const std::uint32_t size = lanes[idx] & 0x7fffffffU;
-    const std::uint32_t sign = lanes[idx] >> 16 & 0x8000U;
-    std::uint32_t half;
-    if (size > 0x7f800000U) {
-      half = 0x7e00U;  // NaN
-    } else if (size >= 0x477ff000U) {
-      half = 0x7c00U;  // 65520 and more round to infinity
-    } else if (size >= 0x38800000U) {
-      half = (size - 0x38000000U + 0xfffU + (size >> 13 & 1U)) >> 13;
-    } else {  // multiples of 2^-24: adding 1/2 leaves them, rounded, at the end of the significand
-      float shifted;
-      std::memcpy(&shifted, &size, 4);
-      shifted += 0.5F;
-      std::memcpy(&half, &shifted, 4);
-      half -= 0x3f000000U;
-    }
-    to[idx] = static_cast<std::uint16_t>(sign | half);
-  }
+// A product that no sum is fused with: of two products in a sum the compiler may fuse either.
+inline F32 rounded(F32 x) {
+#if defined(LACUNA_SIMD_COUNTING)
+#elif defined(__AVX512F__)
+  asm("" : "+v"(x));
+#elif defined(__x86_64__)
+  asm("" : "+x"(x));
+#else
+  asm("" : "+m"(x));
+#endif
+  return x;
 }
 
-// The nearest bfloat16 of each lane, ties to even, side by side.
+// acc + Σ of the four products of the bytes in each lane, those of a without a sign, those of b
+// with one.
+inline I32 dot_u8_i8(I32 acc, I32 a, I32 b) {
+#if defined(__AVX512VNNI__) && !defined(LACUNA_SIMD_COUNTING)
+  return reinterpret_cast<I32>(_mm512_dpbusd_epi32(
+      reinterpret_cast<__m512i>(acc), reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#else
+  const I32 low = broadcast_bits(0x00ff00ffU);
+  acc = dot_i16(acc, and_bits(a, low), low_bytes(b));
+  return dot_i16(acc, and_bits(shift_right(a, 8), low), high_bytes(b));
+#endif
+}
+
+// The nearest whole number, ties to even. REQUIRES: |x| < 2^22.
+inline I32 round_to_int(F32 x) {
+  return add_bits(as_i32(x + broadcast(12582912.0F)), broadcast_bits(0U - 0x4b400000U));
+}
+
+// 1 where a number that is not negative is at least `limit`, else 0.
+inline I32 at_least(I32 x, std::uint32_t limit) {
+  return shift_right(add_bits(x, broadcast_bits(0x80000000U - limit)), 31);
+}
+inline I32 select_bits(I32 mask, I32 a, I32 b) {
+  return as_i32(select_if(mask, as_f32(a), as_f32(b)));
+}
+
+// The nearest binary16 of each lane in its low half, ties to even; too large becomes infinite.
+inline I32 round_f16(F32 x) {
+  const I32 size = and_bits(as_i32(x), broadcast_bits(0x7fffffffU));
+  const I32 sign = and_bits(shift_right(as_i32(x), 16), broadcast_bits(0x8000U));
+  const I32 odd = and_bits(shift_right(size, 13), broadcast_bits(1));
+  const I32 normal =
+      shift_right(add_bits(add_bits(size, broadcast_bits(0xfffU - 0x38000000U)), odd), 13);
+  // Multiples of 2^-24: adding 1/2 leaves them, rounded, at the end of the significand.
+  const I32 tiny =
+      add_bits(as_i32(as_f32(size) + broadcast(0.5F)), broadcast_bits(0U - 0x3f000000U));
+  I32 half = select_bits(at_least(size, 0x38800000U), normal, tiny);
+  // 65520 and more
+  half = select_bits(at_least(size, 0x477ff000U), broadcast_bits(0x7c00U), half);
+  const I32 payload = and_bits(shift_right(size, 13), broadcast_bits(0x3ffU));
+  const I32 nan = or_bits(payload, broadcast_bits(0x7e00U));
+  return or_bits(select_bits(at_least(size, 0x7f800001U), nan, half), sign);
+}
+inline void store_f16(std::uint16_t* to, F32 x) { store_low16(to, round_f16(x)); }
+
+// The nearest bfloat16 of each lane in its low half, ties to even.
+inline I32 round_bf16(F32 x) {
+  const I32 bits = as_i32(x);
+  const I32 size = and_bits(bits, broadcast_bits(0x7fffffffU));
+  const I32 odd = and_bits(shift_right(bits, 16), broadcast_bits(1));
+  const I32 rounded = add_bits(add_bits(bits, broadcast_bits(0x7fffU)), odd);
+  const I32 nan = or_bits(bits, broadcast_bits(0x400000U));
+  return shift_right(select_bits(at_least(size, 0x7f800001U), nan, rounded), 16);
+}
+// The same side by side; the instruction flushes what is below the normal numbers.
 inline void store_bf16(std::uint16_t* to, F32 x) {
 #if defined(__AVX512BF16__) && !defined(LACUNA_SIMD_COUNTING)
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
                       reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(x))));
 #else
-  const I32 odd = and_bits(shift_right(as_i32(x), 16), broadcast_bits(1));
-  const I32 rounded = add_bits(add_bits(as_i32(x), broadcast_bits(0x7fff)), odd);
-  const I32 high = shift_right(rounded, 16);
-  std::uint32_t lanes[kLanes];
-  store_bits(lanes, high);
-  for (int idx = 0; idx < kLanes; ++idx) to[idx] = static_cast<std::uint16_t>(lanes[idx]);
+  store_low16(to, round_bf16(x));
 #endif
 }
 

@@ -1,0 +1,150 @@
+#include "lacuna/decode_speed.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "lacuna/cpu.h"
+#include "lacuna/integer.h"
+
+namespace lacuna {
+namespace {
+
+constexpr std::int64_t kLong = 32768;
+constexpr std::int64_t kFar = 131072;
+constexpr std::int64_t kWindowKeys = 4100;  // window(4096)+sink(4)
+constexpr std::int64_t kTokenBytes = 8 * (128 + 128) * 2;
+
+// Layers of which one step reads at least four times the last-level cache.
+std::int64_t num_layers(std::int64_t tokens, std::int64_t token_bytes) {
+  const std::int64_t cache = read_cpu_info().last_level_total_bytes.value_or(64 << 20);
+  return std::clamp<std::int64_t>(ceil_div(4 * cache, tokens * token_bytes), 1, 256);
+}
+
+DecodeProblem problem(const std::string& name, const std::string& attend, std::int64_t layers,
+                      std::int64_t threads) {
+  LayerShape sizes;
+  sizes.num_q_heads = 32;
+  sizes.num_kv_heads = 8;
+  sizes.head_dim = sizes.v_head_dim = 128;
+  DecodeProblem made;
+  made.name = name;
+  made.table = parse_layers(attend, static_cast<int>(layers), true);
+  made.shape = uniform_shape(static_cast<int>(layers), sizes);
+  made.threads = threads;
+  return made;
+}
+
+// 2k .. 32k, evenly in their logarithm, so that short ones stand beside long ones.
+std::vector<std::int64_t> mixed_lengths() {
+  std::vector<std::int64_t> lengths;
+  constexpr std::int64_t kSteps[] = {2048, 2900, 4096, 5800, 8192, 11600, 16384, 23200, 32768};
+  for (std::size_t idx = 0; idx < 32; ++idx) lengths.push_back(kSteps[idx * 5 % 9]);
+  return lengths;
+}
+
+class DecodeGoals {
+ public:
+  explicit DecodeGoals(const DecodeBenchResult& result) : result_(result) {}
+
+  void add_share(const std::string& what, const std::string& row, double bound) {
+    const DecodeRow* const of = find(row);
+    add({what, "share", bound, false, {}}, of, of, [of](const DecodeRound& a, const DecodeRound&) {
+      return of->total_bytes() / a.step_seconds / a.read_bytes_per_s;
+    });
+  }
+  void add_ratio(const std::string& what, const std::string& row, const std::string& base,
+                 double bound) {
+    add({what, "ratio", bound, true, {}}, find(row), find(base),
+        [](const DecodeRound& a, const DecodeRound& b) { return a.step_seconds / b.step_seconds; });
+  }
+  void add_over_bound(const std::string& what, const std::string& row, double bound) {
+    const DecodeRow* const of = find(row);
+    KernelGoal goal = {what, "ratio", bound, true, {}};
+    if (of != nullptr) {
+      goal.value = of->seconds(&DecodeRound::step_seconds).p50 / of->bound().p50;
+    }
+    goals_.push_back(goal);
+  }
+  void add_overhead(const std::string& what, const std::string& row, double bound) {
+    const DecodeRow* const of = find(row);
+    KernelGoal goal = {what, "share", bound, true, {}};
+    if (of != nullptr) goal.value = of->overhead().p50;
+    goals_.push_back(goal);
+  }
+  std::vector<KernelGoal> take() { return std::move(goals_); }
+
+ private:
+  const DecodeRow* find(const std::string& name) const {
+    const auto found = std::ranges::find_if(
+        result_.rows, [&](const DecodeRow& row) { return row.problem.name == name; });
+    return found == result_.rows.end() ? nullptr : &*found;
+  }
+
+  // The median over rounds that both rows have.
+  void add(KernelGoal goal, const DecodeRow* row, const DecodeRow* base,
+           const std::function<double(const DecodeRound&, const DecodeRound&)>& figure) {
+    std::vector<double> samples;
+    for (std::size_t idx = 0;
+         row != nullptr && base != nullptr && idx < row->rounds.size() && idx < base->rounds.size();
+         ++idx) {
+      samples.push_back(figure(row->rounds[idx], base->rounds[idx]));
+    }
+    if (!samples.empty()) goal.value = statistics_of(samples).p50;
+    goals_.push_back(std::move(goal));
+  }
+
+  const DecodeBenchResult& result_;
+  std::vector<KernelGoal> goals_;
+};
+
+}  // namespace
+
+std::vector<DecodeProblem> decode_speed_problems(std::int64_t max_threads) {
+  const std::int64_t threads = std::min<std::int64_t>(max_threads, 2);
+  const std::int64_t layers = num_layers(kLong, kTokenBytes / 2);
+  std::vector<DecodeProblem> problems;
+  const auto add_long = [&](const std::string& name, DType dtype, std::int64_t rows) {
+    DecodeProblem row = problem(name, "full", layers, threads);
+    row.lengths = {kLong};
+    row.kv_dtype = dtype;
+    row.rows = rows;
+    problems.push_back(std::move(row));
+    return &problems.back();
+  };
+  add_long("kv 32768, bf16", DType::kBf16, 1);
+  add_long("kv 32768, int8", DType::kInt8, 1);
+  add_long("kv 32768, int8, exact", DType::kInt8, 1)->exact_kv = true;
+  add_long("kv 32768, int4", DType::kInt4, 1);
+  add_long("kv 32768, f32", DType::kF32, 1);
+  add_long("kv 32768, bf16, 2 rows", DType::kBf16, 2);
+  add_long("kv 32768, bf16, 8 rows", DType::kBf16, 8);
+  const std::int64_t short_layers = num_layers(kWindowKeys, kTokenBytes);
+  problems.push_back(problem("kv 4100, bf16", "full", short_layers, threads));
+  problems.back().lengths = {kWindowKeys - 1};
+  problems.push_back(
+      problem("window(4096)+sink(4) at 131072", "window(4096)+sink(4)", short_layers, threads));
+  problems.back().lengths = {kFar};
+  problems.push_back(problem("batch of 32, 2k..32k, bf16", "full", 1, threads));
+  problems.back().lengths = mixed_lengths();
+  return problems;
+}
+
+std::vector<KernelGoal> decode_goals(const DecodeBenchResult& result) {
+  DecodeGoals goals(result);
+  goals.add_share("kv 32768, bf16: K/V bytes a second over the probe's", "kv 32768, bf16", 0.88);
+  goals.add_ratio("int8 KV: step time over that of bf16", "kv 32768, int8", "kv 32768, bf16", 0.6);
+  goals.add_ratio("window 4096 + sink 4 at 131072: step time over that of 4100 tokens",
+                  "window(4096)+sink(4) at 131072", "kv 4100, bf16", 1.15);
+  goals.add_ratio("2 rows: step time over that of one", "kv 32768, bf16, 2 rows", "kv 32768, bf16",
+                  1.15);
+  goals.add_over_bound("8 rows: step time over max(bytes over bandwidth, FLOPs over limit(bf16))",
+                       "kv 32768, bf16, 8 rows", 1.5);
+  goals.add_share("batch of 32 sequences, 2k..32k: K/V bytes a second over the probe's",
+                  "batch of 32, 2k..32k, bf16", 0.85);
+  goals.add_overhead("append, pages and plan: share of a step at kv 4100", "kv 4100, bf16", 0.03);
+  return goals.take();
+}
+
+}  // namespace lacuna

@@ -1,0 +1,103 @@
+#include "cli/bench_decode.h"
+#include "cli/json.h"
+#include "lacuna/kernels.h"
+
+namespace lacuna::cli {
+namespace {
+
+Json statistics_json(const Statistics& value) {
+  return {{"p10", value.p10}, {"p50", value.p50}, {"p90", value.p90},
+          {"min", value.min}, {"max", value.max}, {"num_runs", value.num_runs}};
+}
+
+Json kind_json(const DecodeKind& kind) {
+  return {{"attend", kind.attend},
+          {"num_layers", kind.num_layers},
+          {"predicted_held_bytes", kind.predicted_held_bytes},
+          {"held_bytes", kind.held_bytes},
+          {"predicted_read_bytes", kind.predicted_read_bytes},
+          {"read_bytes", kind.read_bytes},
+          {"executed_pairs", kind.pairs},
+          {"pair_flops", kind.pair_flops}};
+}
+
+Json round_json(const DecodeRound& round) {
+  return {{"round", round.round},
+          {"plan_seconds", round.plan_seconds},
+          {"cache_seconds", round.cache_seconds},
+          {"append_seconds", round.append_seconds},
+          {"attend_seconds", round.attend_seconds},
+          {"kind_seconds", round.kind_seconds},
+          {"step_seconds", round.step_seconds},
+          {"read_bytes_per_s", round.read_bytes_per_s},
+          {"f32_flops_per_s", round.f32_flops_per_s},
+          {"bf16_flops_per_s", round.bf16_flops_per_s},
+          {"cpu_share", round.cpu_share}};
+}
+
+template <typename Items, typename ToJson>
+Json list_json(const Items& items, const ToJson& to_json) {
+  Json list = Json::array();
+  for (const auto& item : items) list.push_back(to_json(item));
+  return list;
+}
+
+Json row_json(const DecodeRow& row) {
+  const DecodeProblem& problem = row.problem;
+  return {
+      {"name", problem.name},
+      {"lengths_tokens", problem.lengths},
+      {"rows", problem.rows},
+      {"kv_dtype", to_string(problem.kv_dtype)},
+      {"exact_kv", problem.exact_kv},
+      {"page_size", problem.page_size},
+      {"threads", problem.threads},
+      {"isa", row.isa},
+      {"kinds", list_json(row.kinds, kind_json)},
+      {"live_bytes", row.live_bytes},
+      {"as_predicted", row.as_predicted()},
+      {"bandwidth_set_bytes", row.bandwidth_set_bytes},
+      {"steps_per_round", row.steps_per_round},
+      {"fill", {{"tokens", row.fill_tokens}, {"seconds", row.fill_seconds}}},
+      {"check",
+       {{"max_error", row.max_error}, {"error_per_allowed", row.worst}, {"agrees", row.agrees()}}},
+      {"step_seconds", statistics_json(row.seconds(&DecodeRound::step_seconds))},
+      {"bound_seconds", statistics_json(row.bound())},
+      {"overhead", statistics_json(row.overhead())},
+      {"share_of_bandwidth", statistics_json(row.share_of_bandwidth(&DecodeRound::step_seconds))},
+      {"attention_share_of_bandwidth",
+       statistics_json(row.share_of_bandwidth(&DecodeRound::attend_seconds))},
+      {"rounds", list_json(row.rounds, round_json)}};
+}
+
+Json goal_json(const KernelGoal& goal) {
+  return {{"what", goal.what},
+          {"unit", goal.unit},
+          {"bound", goal.bound},
+          {"at_most", goal.at_most},
+          {"value", json_of(goal.value)},
+          {"met", goal.met()}};
+}
+
+}  // namespace
+
+std::string decode_json(const DecodeReport& report) {
+  const Json document = {{"format", "lacuna-bench-decode"},
+                         {"format_version", 1},
+                         {"kind", "measured"},
+                         {"interrupted", report.result.interrupted},
+                         {"machine",
+                          {{"cpu", report.cpu.model_name},
+                           {"num_allowed_cpus", report.cpu.num_allowed_cpus},
+                           {"last_level_total_bytes", json_of(report.cpu.last_level_total_bytes)},
+                           {"isas", kernel_isas()}}},
+                         {"request",
+                          {{"repetitions", report.flags.repetitions},
+                           {"min_time_ms", report.flags.min_time_ms},
+                           {"seed", report.flags.seed}}},
+                         {"rows", list_json(report.result.rows, row_json)},
+                         {"goals", list_json(report.goals, goal_json)}};
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace lacuna::cli
