@@ -192,7 +192,11 @@ void KvCache::truncate(SequenceId sequence, std::int64_t length, std::span<const
 }
 
 std::span<const PageId> KvCache::block_table(SequenceId sequence, std::size_t table) const {
-  return state_->sequence(sequence).tables.at(table);
+  const std::vector<std::vector<PageId>>& tables = state_->sequence(sequence).tables;
+  if (table >= tables.size()) {
+    throw Error(fmt::format("table is {}; allowed: below {}", table, tables.size()));
+  }
+  return tables[table];
 }
 
 std::vector<Ranges> KvCache::held(SequenceId sequence) const {

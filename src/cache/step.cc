@@ -23,7 +23,9 @@ struct Need {
   PageId shared = kNull;  // what is copied
 };
 
-void append_needs(const KvCache::State& state, const StepRows& rows, std::vector<Need>& needs) {
+// Calls visit with each page that one sequence's rows need, until it says false.
+template <typename Visit>
+bool visit_needs(const KvCache::State& state, const StepRows& rows, Visit visit) {
   const Sequence& sequence = state.sequence(rows.sequence);
   const std::int64_t page_size = state.shape.page_size;
   const std::int64_t end = sequence.length + rows.num_rows;
@@ -32,45 +34,53 @@ void append_needs(const KvCache::State& state, const StepRows& rows, std::vector
     for (std::int64_t column = sequence.length / page_size; column * page_size < end; ++column) {
       const PageId page =
           column < std::ssize(columns) ? columns[static_cast<std::size_t>(column)] : kNull;
-      if (page == kNull || state.pool.references(page) > 1) {
-        needs.push_back({rows.sequence, table, column, page});
-      }
+      if (page != kNull && state.pool.references(page) == 1) continue;
+      if (!visit(Need{rows.sequence, table, column, page})) return false;
     }
   }
+  return true;
 }
 
 // What begin takes and step_bytes adds up: one function.
-std::vector<Need> needs_of(const KvCache::State& state, std::span<const StepRows> rows) {
-  std::vector<Need> needs;
+template <typename Visit>
+bool visit_needs(const KvCache::State& state, std::span<const StepRows> rows, Visit visit) {
+  constexpr std::int64_t kMostRows = std::int64_t{1} << 31;  // as plans have
   for (std::size_t idx = 0; idx < rows.size(); ++idx) {
     const auto& [id, num_rows] = rows[idx];
     if (state.sequence(id).pending_rows > 0) {
       throw Error(fmt::format("sequence {} is in a step; allowed: outside steps", id));
     }
-    if (num_rows < 1) {
-      throw Error(fmt::format("num_rows of sequence {} is {}; allowed: at least 1", id, num_rows));
+    if (num_rows < 1 || num_rows > kMostRows) {
+      throw Error(
+          fmt::format("num_rows of sequence {} is {}; allowed: 1..{}", id, num_rows, kMostRows));
     }
     for (std::size_t other = 0; other < idx; ++other) {
       if (rows[other].sequence != id) continue;
       throw Error(fmt::format("sequence {} stands twice in a step; allowed: once", id));
     }
-    append_needs(state, rows[idx], needs);
   }
-  return needs;
+  return std::all_of(rows.begin(), rows.end(),
+                     [&](const StepRows& of) { return visit_needs(state, of, visit); });
 }
 
-// Takes a page for each need; none where memory is short.
-std::optional<std::vector<PageId>> take_all(KvCache::State& state, std::span<const Need> needs) {
+// A step's pages: each need and what was taken for it. None where memory is short.
+struct Taken {
+  std::vector<Need> needs;
   std::vector<PageId> pages;
-  for (const Need& need : needs) {
+};
+
+std::optional<Taken> take_all(KvCache::State& state, std::span<const StepRows> rows) {
+  Taken taken;
+  const bool all = visit_needs(state, rows, [&](const Need& need) {
     const std::optional<PageId> page = state.take(need.table);
-    if (!page) {
-      for (const PageId taken : pages) state.pool.drop(taken);
-      return std::nullopt;
-    }
-    pages.push_back(*page);
-  }
-  return pages;
+    if (!page) return false;
+    taken.needs.push_back(need);
+    taken.pages.push_back(*page);
+    return true;
+  });
+  if (all) return taken;
+  for (const PageId page : taken.pages) state.pool.drop(page);
+  return std::nullopt;
 }
 
 // Rows of one sequence that lie on one page.
@@ -90,6 +100,10 @@ TensorView rows_of(const TensorView& all, std::int64_t first_row, std::int64_t n
   return rows;
 }
 
+void require_open(bool is_open) {
+  if (!is_open) throw Error("the step was committed or moved from; allowed: a step in progress");
+}
+
 void check_rows(const char* name, const TensorView& rows,
                 const std::array<std::int64_t, 3>& shape) {
   if (rows.shape != shape) {
@@ -102,7 +116,8 @@ void check_rows(const char* name, const TensorView& rows,
     throw Error(
         fmt::format("dtype of {} is {}; allowed: f32, bf16, f16", name, to_string(rows.dtype)));
   }
-  if (rows.data == nullptr) throw Error(fmt::format("data of {} is null", name));
+  if (rows.data == nullptr && rows.shape[0] > 0)
+    throw Error(fmt::format("data of {} is null", name));
 }
 
 }  // namespace
@@ -124,16 +139,16 @@ struct KvCache::Step::State {
 };
 
 std::optional<KvCache::Step> KvCache::begin(std::span<const StepRows> rows) {
-  std::vector<Need> needs = needs_of(*state_, rows);
-  std::optional<std::vector<PageId>> pages = take_all(*state_, needs);
-  if (!pages) return std::nullopt;
+  std::optional<Taken> taken = take_all(*state_, rows);
+  if (!taken) return std::nullopt;
+  auto& [needs, pages] = *taken;
   for (std::size_t idx = 0; idx < needs.size(); ++idx) {
     const Need& need = needs[idx];
     std::vector<PageId>& columns = state_->sequence(need.sequence).tables[need.table];
     if (std::ssize(columns) <= need.column) {
       columns.resize(static_cast<std::size_t>(need.column + 1), kNull);
     }
-    const PageId page = (*pages)[idx];
+    const PageId page = pages[idx];
     columns[static_cast<std::size_t>(need.column)] = page;
     const std::int64_t length = state_->sequence(need.sequence).length;
     const std::int64_t first_slot =
@@ -156,15 +171,16 @@ std::optional<KvCache::Step> KvCache::begin(std::span<const StepRows> rows) {
       Step::State{*state_,
                   {rows.begin(), rows.end()},
                   std::move(needs),
-                  std::move(*pages),
+                  std::move(pages),
                   std::vector<bool>(state_->shape.layers.size(), false)}));
 }
 
 std::int64_t KvCache::step_bytes(std::span<const StepRows> rows) const {
   std::int64_t bytes = 0;
-  for (const Need& need : needs_of(*state_, rows)) {
+  visit_needs(*state_, rows, [&](const Need& need) {
     bytes = checked_add64(bytes, state_->tables[need.table].page_bytes);
-  }
+    return true;
+  });
   return bytes;
 }
 
@@ -220,6 +236,7 @@ void KvCache::Step::State::check_append(int layer_idx, const TensorView& k,
 
 void KvCache::Step::append(int layer_idx, const TensorView& k, const TensorView& v,
                            ThreadPool* pool) {
+  require_open(state_ != nullptr);
   state_->check_append(layer_idx, k, v);
   KvCache::State& cache = state_->cache;
   const auto layer = static_cast<std::size_t>(layer_idx);
@@ -253,12 +270,14 @@ void KvCache::Step::append(int layer_idx, const TensorView& k, const TensorView&
 }
 
 void KvCache::Step::commit() {
+  require_open(state_ != nullptr);
   std::vector<std::int64_t> all;
   for (const StepRows& of : state_->rows) all.push_back(of.num_rows);
   commit(all);
 }
 
 void KvCache::Step::commit(std::span<const std::int64_t> num_committed) {
+  require_open(state_ != nullptr);
   const std::vector<StepRows>& rows = state_->rows;
   if (num_committed.size() != rows.size()) {
     throw Error(fmt::format("num_committed has {} entries; allowed: one for each of {} sequences",
