@@ -7,6 +7,7 @@
 #include "cache/page_layout.h"
 #include "lacuna/error.h"
 #include "lacuna/integer.h"
+#include "lacuna/kv_pack.h"
 #include "lacuna/kv_view.h"
 
 namespace lacuna {
@@ -72,15 +73,13 @@ std::vector<std::vector<int>> groups_of(const CacheLayer& layer, std::size_t idx
 }  // namespace
 
 HeadLayout head_layout(const CacheShape& shape, const CacheLayer& layer) {
-  const auto part = [&](std::int64_t elements, std::int64_t bits) {
-    return shape.page_size * elements * bits / 8;
-  };
-  const std::int64_t bits = size_bits(shape.dtype);
+  const PackedBytes bytes =
+      packed_bytes(shape.dtype, layer.head_dim, layer.v_head_dim, shape.page_size);
   HeadLayout layout;
-  layout.v = part(packed_k_dims(shape.dtype, layer.head_dim), bits);
-  layout.k_scales = layout.v + part(packed_v_dims(layer.v_head_dim), bits);
-  layout.v_scales = layout.k_scales + part(num_scales(shape.dtype, layer.head_dim), 16);
-  layout.size_bytes = layout.v_scales + part(num_scales(shape.dtype, layer.v_head_dim), 16);
+  layout.v = bytes.k;
+  layout.k_scales = layout.v + bytes.v;
+  layout.v_scales = layout.k_scales + bytes.k_scales;
+  layout.size_bytes = layout.v_scales + bytes.v_scales;
   return layout;
 }
 

@@ -52,10 +52,13 @@ class Mismatch : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-template <typename A, typename B>
-void same(const A& is, const B& should_be, const std::string& what) {
+// The words are put together only where they are needed.
+template <typename A, typename B, typename... Words>
+void same(const A& is, const B& should_be, fmt::format_string<const Words&...> what,
+          const Words&... words) {
   if (is == should_be) return;
-  throw Mismatch(fmt::format("{} is {}; it should be {}", what, is, should_be));
+  throw Mismatch(
+      fmt::format("{} is {}; it should be {}", fmt::format(what, words...), is, should_be));
 }
 
 struct Scenario {
@@ -68,14 +71,14 @@ struct Scenario {
 inline const std::vector<Scenario>& scenarios() {
   static const std::vector<Scenario> kAll = {
       {"window(40), full, window(24)+sink(4)", {sizes(2, 1, 4, 16)}, {}, 3},
-      {"heads(0-1: full; 2-3: window(20)), window(17)", {sizes(4, 2, 2, 16)}, {}, 2},
-      {"chunk(24), window(1), chunk(8)", {sizes(2, 2, 2, 16), sizes(1, 1, 4, 16)}, {}, 3},
+      {"heads(0-1: full; 2-3: window(20)), window(17)", {sizes(4, 2, 4, 16)}, {}, 2},
+      {"chunk(24), window(1), chunk(8)", {sizes(2, 2, 4, 16), sizes(1, 1, 4, 16)}, {}, 3},
       {"window(30), full", {sizes(1, 1, 8, 16), sizes(3, 3, 4, 32)}, {}, 2},
-      {"window(16), full, window(40), full", {sizes(2, 1, 2, 16)}, {{}, {}, 0, 1}, 4},
-      {"dilated(4,8), global(first=3)+window(9)", {sizes(1, 1, 2, 16)}, {}, 2},
-      {"heads(0: window(5); 1: strided(16); 2: window(33)+sink(20))", {sizes(3, 3, 2, 16)}, {}, 1},
-      {"vertical_blocks(8,2,3), random(3,7), window(70)", {sizes(2, 1, 2, 16)}, {}, 3},
-      {"window(2), window(3), global(5,40)+window(4)", {sizes(1, 1, 2, 16)}, {}, 3},
+      {"window(16), full, window(40), full", {sizes(2, 1, 4, 16)}, {{}, {}, 0, 1}, 4},
+      {"dilated(4,8), global(first=3)+window(9)", {sizes(1, 1, 4, 16)}, {}, 2},
+      {"heads(0: window(5); 1: strided(16); 2: window(33)+sink(20))", {sizes(3, 3, 4, 16)}, {}, 1},
+      {"vertical_blocks(8,2,3), random(3,7), window(70)", {sizes(2, 1, 4, 16)}, {}, 3},
+      {"window(2), window(3), global(5,40)+window(4)", {sizes(1, 1, 4, 16)}, {}, 3},
   };
   return kAll;
 }
@@ -91,38 +94,82 @@ inline Model model_of(const Scenario& scenario) {
   return model;
 }
 
-inline float rounded(float x, DType dtype) {
-  if (dtype == DType::kBf16) return from_bf16(to_bf16(x));
-  return dtype == DType::kF16 ? from_f16(to_f16(x)) : x;
+// A vector as kv_pack.h says that it is stored.
+inline std::vector<float> stored(std::vector<float> vector, DType dtype) {
+  float largest = 0;
+  for (const float x : vector) largest = std::max(largest, std::abs(x));
+  const float scale = from_f16(to_f16(largest / 127));
+  for (float& x : vector) {
+    if (dtype == DType::kBf16) x = from_bf16(to_bf16(x));
+    if (dtype == DType::kF16) x = from_f16(to_f16(x));
+    if (dtype == DType::kInt8) {
+      x = scale == 0 ? 0 : scale * std::clamp(std::nearbyint(x / scale), -127.0F, 127.0F);
+    }
+  }
+  return vector;
 }
 
-// One number of a page as kv_view.h describes its place.
-inline float packed_number(const KvView& kv, bool is_value, std::int64_t head,
-                           std::int64_t position, std::int64_t dim) {
-  const KvHeadPlace place = kv.head_place(head);
-  const KvStrides& strides = is_value ? kv.v_strides : kv.k_strides;
-  const std::int64_t page = kv.block_table[static_cast<std::size_t>(place.table * kv.table_columns +
-                                                                    position / kv.page_size)];
-  const std::int64_t slot = position % kv.page_size;
-  const std::int64_t key = slot % 16;
-  const bool wide = kv.dtype == DType::kF32;
-  std::int64_t in_panel = wide ? dim * 16 + key : dim / 2 * 32 + key * 2 + dim % 2;
-  if (is_value) {
-    in_panel =
-        dim / 16 * 256 + (wide ? key * 16 + dim % 16 : key / 2 * 32 + dim % 16 * 2 + key % 2);
+// The same vector, read where kv_view.h says that it lies.
+class PackedReader {
+ public:
+  PackedReader(const KvView& kv, bool is_value, std::int64_t head, std::int64_t position)
+      : kv_(kv), is_value_(is_value), slot_(position % kv.page_size) {
+    place_ = kv.head_place(head);
+    page_ = kv.block_table[static_cast<std::size_t>(place_.table * kv.table_columns +
+                                                    position / kv.page_size)];
   }
-  const std::int64_t element =
-      page * strides.page + place.slot * strides.head + slot / 16 * 16 * strides.token + in_panel;
-  const auto* const data = static_cast<const std::byte*>(is_value ? kv.v : kv.k);
-  float number = 0;
-  std::uint16_t half = 0;
-  if (wide) {
-    std::memcpy(&number, data + element * 4, 4);
-    return number;
+
+  std::vector<float> vector() const {
+    std::vector<float> result;
+    for (std::int64_t dim = 0; dim < (is_value_ ? kv_.v_head_dim : kv_.head_dim); ++dim) {
+      result.push_back(number(dim));
+    }
+    return result;
   }
-  std::memcpy(&half, data + element * 2, 2);
-  return kv.dtype == DType::kBf16 ? from_bf16(half) : from_f16(half);
-}
+
+ private:
+  std::int64_t panel(const KvStrides& strides) const {
+    return page_ * strides.page + place_.slot * strides.head + slot_ / 16 * 16 * strides.token;
+  }
+
+  // K: lanes of 32 bits, one after another for 16 keys. V: rows of 16 dims, of as many keys as lie
+  // side by side in one.
+  std::int64_t in_panel(std::int64_t dim) const {
+    const std::int64_t key = slot_ % 16;
+    const std::int64_t in_lane = 32 / size_bits(kv_.dtype);
+    if (!is_value_) return (dim / in_lane * 16 + key) * in_lane + dim % in_lane;
+    const std::int64_t in_row = kv_.dtype == DType::kF32 ? 1 : 2;
+    return dim / 16 * 256 + (key / in_row * 16 + dim % 16) * in_row + key % in_row;
+  }
+
+  template <typename T>
+  static T load(const void* base, std::int64_t element) {
+    T x;
+    std::memcpy(
+        &x, static_cast<const std::byte*>(base) + element * static_cast<std::int64_t>(sizeof(T)),
+        sizeof(T));
+    return x;
+  }
+
+  float number(std::int64_t dim) const {
+    const void* const base = is_value_ ? kv_.v : kv_.k;
+    const std::int64_t element = panel(is_value_ ? kv_.v_strides : kv_.k_strides) + in_panel(dim);
+    if (kv_.dtype == DType::kF32) return load<float>(base, element);
+    if (kv_.dtype == DType::kBf16) return from_bf16(load<std::uint16_t>(base, element));
+    if (kv_.dtype == DType::kF16) return from_f16(load<std::uint16_t>(base, element));
+    const void* const scales = is_value_ ? kv_.v_scales : kv_.k_scales;
+    const std::int64_t scale =
+        panel(is_value_ ? kv_.v_scale_strides : kv_.k_scale_strides) + slot_ % 16;
+    return from_f16(load<std::uint16_t>(scales, scale)) *
+           static_cast<float>(load<std::int8_t>(base, element));
+  }
+
+  const KvView& kv_;
+  bool is_value_;
+  std::int64_t slot_;
+  KvHeadPlace place_;
+  PageId page_;
+};
 
 // A new kind of operation gets a name here, a case in RandomOperations::run_one, and its effect in
 // the model: publish, match and adopt of shared prefixes; save and load; sleep and wake.
@@ -175,8 +222,8 @@ class RandomOperations {
   std::size_t pick(std::int64_t count) { return static_cast<std::size_t>(choices_.below(count)); }
 
   CacheShape draw_shape() {
-    constexpr DType kDtypes[] = {DType::kF32, DType::kBf16, DType::kF16};
-    CacheShape shape = cache_shape(retention_, choices_.one_in(3) ? 64 : 16, kDtypes[pick(3)]);
+    constexpr DType kDtypes[] = {DType::kF32, DType::kBf16, DType::kF16, DType::kInt8};
+    CacheShape shape = cache_shape(retention_, choices_.one_in(3) ? 64 : 16, kDtypes[pick(4)]);
     shape.summaries = choices_.one_in(2);
     return shape;
   }
@@ -300,10 +347,10 @@ class RandomOperations {
     }
     try {
       cache_.truncate(id, length, needed);
-      same(true, possible, fmt::format("truncate of {} to {}", old_length, length));
+      same(true, possible, "truncate of {} to {}", old_length, length);
       mirror_.truncate(id, length);
     } catch (const Error&) {
-      same(false, possible, fmt::format("truncate of {} to {}", old_length, length));
+      same(false, possible, "truncate of {} to {}", old_length, length);
     }
   }
 
@@ -461,7 +508,7 @@ class RandomOperations {
     std::int64_t bytes = 0;
     for (const std::int64_t of_layer : cache_.held_bytes(id)) bytes += of_layer;
     same(bytes, to_int64(predicted.bytes.value(), "bytes"),
-         fmt::format("bytes of {} tokens, {} of them in flight", length, in_flight));
+         "bytes of {} tokens, {} of them in flight", length, in_flight);
   }
 
   void check() {
@@ -490,16 +537,17 @@ class RandomOperations {
       for (std::size_t t = 0; t < sequence.tables.size(); ++t) {
         const std::span<const PageId> is = cache_.block_table(id, t);
         const std::vector<ContentId>& should_be = sequence.tables[t].pages;
-        same(is.size(), should_be.size(), fmt::format("columns of {}, table {}", id, t));
+        same(is.size(), should_be.size(), "columns of {}, table {}", id, t);
         for (std::size_t column = 0; column < is.size(); ++column) {
-          const std::string what = fmt::format("sequence {}, table {}, column {}", id, t, column);
-          same(is[column] == KvView::kNullPage, should_be[column] == kNoContent, what + " null");
+          same(is[column] == KvView::kNullPage, should_be[column] == kNoContent,
+               "sequence {}, table {}, column {} being null", id, t, column);
           if (is[column] == KvView::kNullPage) continue;
-          same(place.emplace(should_be[column], is[column]).first->second, is[column], what);
+          same(place.emplace(should_be[column], is[column]).first->second, is[column],
+               "the page of sequence {}, table {}, column {}", id, t, column);
           same(content.emplace(is[column], should_be[column]).first->second, should_be[column],
-               what + " content");
+               "the content of sequence {}, table {}, column {}", id, t, column);
           same(cache_.pool().size_class(is[column]), cache_.tables()[t].size_class,
-               what + " class");
+               "the class of sequence {}, table {}, column {}", id, t, column);
         }
       }
     }
@@ -616,13 +664,24 @@ class RandomOperations {
                    std::int32_t token) {
     const int source =
         cache_.shape().layers[static_cast<std::size_t>(layer)].kv_from.value_or(layer);
-    for (const auto& [kind, dims] : {std::pair{kK, kv.head_dim}, std::pair{kV, kv.v_head_dim}}) {
-      for (std::int64_t dim = 0; dim < dims; ++dim) {
-        same(packed_number(kv, kind == kV, head, position, dim),
-             rounded(number(kind, token, position, source, head, dim), kv.dtype),
-             fmt::format("layer {}, head {}, position {}, dim {}", layer, head, position, dim));
+    for (const Kind kind : {kK, kV}) {
+      const std::vector<float> is = PackedReader(kv, kind == kV, head, position).vector();
+      const std::vector<float> should_be =
+          stored(vector_of(kind, token, position, source, head, std::ssize(is)), kv.dtype);
+      for (std::size_t dim = 0; dim < is.size(); ++dim) {
+        same(is[dim], should_be[dim], "layer {}, head {}, position {}, dim {}", layer, head,
+             position, dim);
       }
     }
+  }
+
+  static std::vector<float> vector_of(Kind kind, std::int32_t token, std::int64_t position,
+                                      int layer, int head, std::int64_t dims) {
+    std::vector<float> vector;
+    for (std::int64_t dim = 0; dim < dims; ++dim) {
+      vector.push_back(number(kind, token, position, layer, head, dim));
+    }
+    return vector;
   }
 
   void check_summaries(SequenceId id) {
@@ -649,26 +708,31 @@ class RandomOperations {
     std::int64_t first = column * page_size;
     while (first < end && table.present[static_cast<std::size_t>(first)] == 0) ++first;
     const PageSummary is = cache_.summary(id, layer, head, column);
-    const std::string what = fmt::format("summary of {} in layer {}, head {}", id, layer, head);
-    same(is.positions.end, end, what + ", end");
-    same(is.positions.begin, first, what + ", begin");
+    same(is.positions.end, end, "end of the summary of {}, layer {}, head {}", id, layer, head);
+    same(is.positions.begin, first, "begin of the summary of {}, layer {}, head {}", id, layer,
+         head);
     if (first == end) return;
-    for (std::int64_t dim = 0; dim < sizes.head_dim; ++dim) {
-      float low = std::numeric_limits<float>::infinity();
-      float high = -low;
-      float sum = 0;
-      for (std::int64_t p = first; p < end; ++p) {
-        const float key = rounded(number(kK, sequence.tokens[static_cast<std::size_t>(p)], p,
-                                         sizes.kv_from.value_or(layer), head, dim),
-                                  cache_.shape().dtype);
-        low = std::min(low, key);
-        high = std::max(high, key);
-        sum += key;
+    const auto dims = static_cast<std::size_t>(sizes.head_dim);
+    std::vector<float> low(dims, std::numeric_limits<float>::infinity());
+    std::vector<float> high(dims, -std::numeric_limits<float>::infinity());
+    std::vector<float> sum(dims, 0);
+    for (std::int64_t p = first; p < end; ++p) {
+      const std::vector<float> key =
+          stored(vector_of(kK, sequence.tokens[static_cast<std::size_t>(p)], p,
+                           sizes.kv_from.value_or(layer), head, sizes.head_dim),
+                 cache_.shape().dtype);
+      for (std::size_t d = 0; d < dims; ++d) {
+        low[d] = std::min(low[d], key[d]);
+        high[d] = std::max(high[d], key[d]);
+        sum[d] += key[d];
       }
-      const auto d = static_cast<std::size_t>(dim);
-      same(is.minimum[d], low, what + ", minimum");
-      same(is.maximum[d], high, what + ", maximum");
-      same(is.sum[d], sum, what + ", sum");
+    }
+    for (std::size_t d = 0; d < dims; ++d) {
+      same(is.minimum[d], low[d], "minimum of the summary of {}, layer {}, head {}", id, layer,
+           head);
+      same(is.maximum[d], high[d], "maximum of the summary of {}, layer {}, head {}", id, layer,
+           head);
+      same(is.sum[d], sum[d], "sum of the summary of {}, layer {}, head {}", id, layer, head);
     }
   }
 
