@@ -36,9 +36,6 @@ struct AttentionOptions {
   std::span<const float> sink_logits;   // [num_q_heads] natural logarithm; empty: off
   ThreadPool* pool = nullptr;           // absent: the caller's thread alone
   std::stop_token stop = {};            // tested between work items
-  // Quantized keys and values are widened and queries stay as they are; otherwise queries are
-  // quantized, too.
-  bool exact_kv = false;
   std::string isa = {};                 // "": kernel_isa(q, kv); else one of kernel_isas()
   // How quantized keys and values are read. True: widened to f32, exactly, with the f32 kernels.
   // False: as whole numbers; q and the softmax's weights are rounded too (see below).

@@ -118,7 +118,8 @@ SpotCheck check_decode(const DecodeAnswer& answer, const KvCache& cache, Sequenc
   return spot_check(problem,
                     std::span(answer.topologies)
                         .first(answer.topologies.size() == 1 ? 1 : static_cast<std::size_t>(heads)),
-                    inputs, {out.view(), lse}, answer.isa);
+                    inputs, {out.view(), lse, is_quantized(decode.kv_dtype) && !decode.exact_kv},
+                    answer.isa);
 }
 
 }  // namespace lacuna::bench

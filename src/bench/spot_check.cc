@@ -18,6 +18,9 @@ struct Exact {
   std::vector<double> absolute;  // Σ p|v|
   double lse = -std::numeric_limits<double>::infinity();
   double size = 1;  // 1 + the largest Σ_d |q_d k_d| · scale
+  // Where keys are read as integers: the largest error of a score, and of an output's dim.
+  double score_error = 0;
+  std::vector<double> value_error;
 };
 
 struct Place {
@@ -52,6 +55,41 @@ class Definition {
       }
     });
     return exact;
+  }
+
+  // The bounds of attention.h for queries of 8 bits and weights of 16, keys and values being what
+  // their integers and scales stand for.
+  void add_integer_errors(Exact& exact, Place place, const Ranges& keys) const {
+    const std::int64_t group = problem_.heads.num_q_heads / problem_.heads.num_kv_heads;
+    const std::int64_t kv_head = place.head / group;
+    const std::int64_t width = problem_.head_dim;
+    const std::int64_t q = (place.position * problem_.heads.num_q_heads + place.head) * width;
+    double largest_q = 0;
+    for (std::int64_t dim = 0; dim < width; ++dim) {
+      const double number = element(inputs_.q.bytes.data(), problem_.dtype, q + dim);
+      largest_q = std::max(largest_q, std::abs(number));
+    }
+    double largest_key = 0;    // Σ_d |k_d|
+    double largest_value = 0;  // of any dim
+    exact.value_error.assign(exact.out.size(), 0.0);
+    for_each_key(keys, [&](std::int64_t key) {
+      const std::int64_t row = key * problem_.heads.num_kv_heads + kv_head;
+      double size = 0;
+      for (std::int64_t dim = 0; dim < width; ++dim) {
+        size += std::abs(element(inputs_.k.bytes.data(), problem_.dtype, row * width + dim));
+      }
+      largest_key = std::max(largest_key, size);
+      for (std::size_t dim = 0; dim < exact.out.size(); ++dim) {
+        const double value = element(inputs_.v.bytes.data(), problem_.dtype,
+                                     row * problem_.v_head_dim + static_cast<std::int64_t>(dim));
+        largest_value = std::max(largest_value, std::abs(value));
+        exact.value_error[dim] = std::max(exact.value_error[dim], std::abs(value - exact.out[dim]));
+      }
+    });
+    exact.score_error = largest_q / 127 / 2 * largest_key / std::sqrt(static_cast<double>(width));
+    for (double& error : exact.value_error) {
+      error = std::expm1(2 * exact.score_error) * error + largest_value * (1 + 0x1p-10) / 255.97;
+    }
   }
 
  private:
@@ -158,19 +196,23 @@ SpotCheck spot_check(const KernelProblem& problem, std::span<const Topology> top
   for (const Place place : places_of(problem)) {
     const auto head = static_cast<std::size_t>(place.head);
     const Topology& topology = topologies[topologies.size() == 1 ? 0 : head];
-    const Exact exact = definition.row(place, topology.row(place.position, problem.length));
+    const Ranges keys = topology.row(place.position, problem.length);
+    Exact exact = definition.row(place, keys);
+    exact.value_error.assign(exact.out.size(), 0.0);
+    if (outputs.integer_kv) definition.add_integer_errors(exact, place, keys);
     const std::int64_t row = place.position - (problem.length - problem.num_rows());
     const std::int64_t lane = row * problem.heads.num_q_heads + place.head;
     const double lse = static_cast<double>(outputs.lse[static_cast<std::size_t>(lane)]);
     const double sums = tolerance.score * exact.size + tolerance.sum;
     compare(check, distance(lse, exact.lse),
-            tolerance.score * exact.size + tolerance.sum * (1 + std::abs(exact.lse)),
+            tolerance.score * exact.size + tolerance.sum * (1 + std::abs(exact.lse)) +
+                exact.score_error,
             check.max_lse_error);
     for (std::size_t dim = 0; dim < exact.out.size(); ++dim) {
       const double out = element(outputs.out.data, outputs.out.dtype,
                                  lane * problem.v_head_dim + static_cast<std::int64_t>(dim));
       const double allowed = (2 * sums + tolerance.weight) * exact.absolute[dim] +
-                             rounding(outputs.out.dtype, exact.out[dim]);
+                             rounding(outputs.out.dtype, exact.out[dim]) + exact.value_error[dim];
       compare(check, distance(out, exact.out[dim]), allowed, check.max_error);
     }
     ++check.num_rows;

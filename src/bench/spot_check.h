@@ -13,6 +13,8 @@ namespace lacuna::bench {
 struct Outputs {
   TensorView out;
   std::span<const float> lse;
+  // K and V are integers times scales and were read so: with the error that attention.h states.
+  bool integer_kv = false;
 };
 
 // A few rows and heads, spread over the call and always with its first and last row, against the

@@ -37,7 +37,8 @@ std::string steps_text(std::span<const DecodeRow> rows) {
                {"probe GB/s", Align::kRight},
                {"step of probe", Align::kRight},
                {"attention", Align::kRight},
-               {"error/allowed", Align::kRight}});
+               {"largest error", Align::kRight},
+               {"of allowed", Align::kRight}});
   for (const DecodeRow& row : rows) {
     const Statistics step = row.seconds(&DecodeRound::step_seconds);
     table.add_row({row.problem.name, row.isa, spread_text(step, 1e3),
@@ -49,7 +50,8 @@ std::string steps_text(std::span<const DecodeRow> rows) {
                    fmt::format("{:.1f}", row.seconds(&DecodeRound::read_bytes_per_s).p50 * 1e-9),
                    share_text(row.share_of_bandwidth(&DecodeRound::step_seconds).p50),
                    share_text(row.share_of_bandwidth(&DecodeRound::attend_seconds).p50),
-                   fmt::format("{:.2f}{}", row.worst, row.agrees() ? "" : " WRONG")});
+                   fmt::format("{:.2g}", row.max_error),
+                   fmt::format("{:.2g}{}", row.worst, row.agrees() ? "" : " WRONG")});
   }
   return table.text();
 }
