@@ -396,7 +396,7 @@ TEST_F(Preempted, RequestsInAPoolThatTwoCannotShareEndWithTheTokensOfAnUnlimited
   std::vector<Request> requests = {request(0), request(1000)};
   for (int steps = 0; !requests[0].done() || !requests[1].done(); ++steps) {
     ASSERT_LT(steps, 1000) << "no progress";
-    for (std::size_t which : {0, 1}) {
+    for (std::size_t which : {std::size_t{0}, std::size_t{1}}) {
       Request& one = requests[which];
       Request& other = requests[1 - which];
       if (one.done() || advance(run, one)) continue;

@@ -153,11 +153,11 @@ TEST(CacheEquality, AForkAndItsParentGoOnAsIfAlone) {
       const SequenceId ids[] = {parent, shared.cache.fork(parent)};
       Answers got[2];
       for (std::int64_t at = 0; at < setting.page_size; ++at) {
-        for (const std::size_t which : {0, 1}) {
+        for (const std::size_t which : {std::size_t{0}, std::size_t{1}}) {
           rig::extend(got[which], shared.feed(ids[which], part(more[which], at, at + 1), 1));
         }
       }
-      for (const std::size_t which : {0, 1}) {
+      for (const std::size_t which : {std::size_t{0}, std::size_t{1}}) {
         const SequenceId id = alone.fed(prompt, length);
         EXPECT_EQ(got[which], alone.feed(id, part(more[which], 0, setting.page_size), 1)) << length;
         rig::expect_same_state(shared, ids[which], alone, id);
