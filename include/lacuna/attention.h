@@ -51,8 +51,9 @@ struct AttentionOptions {
 // beside f32's rounding: weights of a block of 256 keys are whole numbers of 1/32767 of the largest
 // P · v_scale. A q that is not finite gives NaN.
 
-// Bytes of workspace that run() needs. It does not grow with the length of the sequences except for
-// gathered keys, which are packed once a KV head.
+// Bytes of workspace that run() needs. With the length of the sequences grow only a bit for each 16
+// keys of a KV head, gathered keys, which are packed once a KV head, and where the plan has cut an
+// item a state, v_head_dim + 17 floats, for each of its rows, heads and splits.
 std::int64_t workspace_bytes(const Plan& plan, const TensorView& q, const KvView& kv,
                              const AttentionOptions& options = {});
 

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 
 namespace lacuna {
@@ -9,8 +12,52 @@ namespace lacuna {
 // longer than `max_bytes`.
 std::string read_file(const std::string& path, std::int64_t max_bytes);
 
-// Writes through a temporary file beside `path` and an atomic rename. Throws Error naming the path.
+// A file that appears at `path` whole or not at all: it is written into a temporary file beside it,
+// which commit() brings to the disk and renames, and which is removed without commit. What was
+// there stays until the rename; a link stays one. A killed process leaves the temporary file, named
+// <path>.tmp<process>. One writer of a path at a time. Every call throws Error naming the path.
+class FileWriter {
+ public:
+  explicit FileWriter(const std::string& path);
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void commit();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Writes the whole file through a FileWriter; into a device or a pipe directly.
 void write_file(const std::string& path, const std::string& bytes);
+
+// A file for reading and writing at any place. Its name is taken away as soon as it is open, so
+// that it is gone with its owner or the process. Every call throws Error naming the path; calls for
+// places that do not overlap may run together.
+class ScratchFile {
+ public:
+  // Throws Error where something is at `path` already.
+  explicit ScratchFile(const std::string& path);
+  ~ScratchFile();
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+
+  const std::string& path() const;
+  void write(std::int64_t offset, std::span<const std::byte> bytes);
+  void read(std::span<std::byte> bytes, std::int64_t offset) const;
+  // Asks the system to bring the bytes into its page cache; does not wait for them.
+  void read_ahead(std::int64_t offset, std::int64_t size_bytes) const;
+  // Writes to the disk what is not there yet and takes the file out of the system's page cache, so
+  // that the next read is a cold one.
+  void drop_from_page_cache() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // A file mapped read-only. Move-only owner; the bytes are valid while it lives. An empty file has
 // size 0 and data() == nullptr.

@@ -1,14 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "lacuna/cache_shape.h"
 #include "lacuna/kv_view.h"
 #include "lacuna/page_pool.h"
+#include "lacuna/prefix.h"
 #include "lacuna/ranges.h"
 #include "lacuna/tensor.h"
 #include "lacuna/thread_pool.h"
@@ -101,9 +104,10 @@ class KvCache {
     std::unique_ptr<State> state_;
   };
 
-  // Takes every page that the step needs, copies of shared ones among them; nullopt, and nothing
-  // taken, where memory is short even after unreferenced cached prefixes were evicted. step_bytes
-  // is what it takes. Throws Error for an unknown sequence, one that is in a step, twice or asleep.
+  // Takes every page that the step needs, copies of shared ones among them, and evicts published
+  // pages for them as needed; nullopt, and nothing taken or evicted, where evicting all that no
+  // sequence refers to would not do. step_bytes is what it takes. Throws Error for an unknown
+  // sequence, one that is in a step, twice or asleep.
   std::optional<Step> begin(std::span<const StepRows> rows);
   std::int64_t step_bytes(std::span<const StepRows> rows) const;
 
@@ -116,12 +120,42 @@ class KvCache {
   // longer holds it: then no layer is cut.
   void truncate(SequenceId sequence, std::int64_t length, std::span<const Ranges> needed);
 
+  // Prefix sharing. Published pages stay after their sequences are freed; other sequences whose
+  // tokens begin alike adopt them. Token ids are compared, and the identity, a text that tells
+  // apart what else the keys depend on: model, dtype, topology, adapter, salt, each field tagged by
+  // the caller. Pages are evicted only for want of memory, one by one, and never while a sequence
+  // refers to them: those published, adopted or found in use longest ago first, of equal ones those
+  // further back in their tokens, of other sizes than needed only where those of that size do not
+  // do.
+  //
+  // Shares the sequence's pages as those of its `tokens`, as many as its length. Of pages with the
+  // same tokens the first one stays; one with more tokens than a partial page replaces it; a page
+  // is published once, so not under a second identity. A window's table serves hits as far back as
+  // it was kept, so retain some tokens more to serve prompts that part before the end. A sequence
+  // that goes on writes a copy of its last page. `seconds` is what computing took, for the
+  // statistics. Throws Error where the number of tokens differs, or inside a step.
+  void publish(SequenceId sequence, std::string_view identity, std::span<const std::int32_t> tokens,
+               double seconds = 0);
+  // What there is of these tokens, which counts as a lookup; ends at any token, in a page, too.
+  PrefixMatch match(std::string_view identity, std::span<const std::int32_t> tokens);
+  // A sequence of these tokens, a hit's, that shares the pages with positions of `needed`, which
+  // has ranges for each table: Retention::kept(length, length). Throws Error naming the layer and
+  // the position where one is not there.
+  SequenceId adopt(std::string_view identity, std::span<const std::int32_t> tokens,
+                   std::span<const Ranges> needed);
+  // Forgets all that was published; only pages of sequences stay.
+  void clear_prefixes();
+  PrefixStatistics prefix_statistics() const;
+  // Walks the pages that were published, those that only the index refers to among them.
+  void for_each_published(const std::function<void(PageId)>& visit) const;
+
   // The layer's pages of these sequences; inside a step the step's rows count.
   CacheView view(int layer_idx, std::span<const SequenceId> sequences) const;
 
-  // The pages of one table, as the sequence holds them: [ceil(length / page_size)].
+  // The pages of one table, as the sequence holds them: [ceil(length / page_size)]. Of a sleeping
+  // sequence those that others share; so for what is held, too.
   std::span<const PageId> block_table(SequenceId sequence, std::size_t table) const;
-  // Positions whose pages are held, for each table.
+  // Positions whose keys and values are on pages that are held, for each table.
   std::vector<Ranges> held(SequenceId sequence) const;
   PageSummary summary(SequenceId sequence, int layer_idx, int kv_head, std::int64_t column) const;
 

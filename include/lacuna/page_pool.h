@@ -46,11 +46,16 @@ class PagePool {
   const std::byte* bytes(PageId page) const;
   const std::byte* base() const;
   std::int64_t num_units() const;  // page ids are below it
+  int num_classes() const;
   std::int64_t page_bytes(int size_class) const;
   int size_class(PageId page) const;
+  std::int64_t slab(PageId page) const;
 
   // Could so many more pages of a class be taken, were no other class to take any?
   std::int64_t num_available(int size_class) const;
+  // Could num_pages[c] pages of every class c be taken at once, if the pages of `freed`, which are
+  // in use, were free before?
+  bool can_take(std::span<const std::int64_t> num_pages, std::span<const PageId> freed = {}) const;
   std::int64_t num_free_slabs() const;
   std::int64_t num_slabs() const;
   std::int64_t pages_per_slab(int size_class) const;

@@ -69,12 +69,33 @@ struct WorkItem {
   std::int64_t weight = 0;  // executed pairs
 };
 
+// An item whose keys are cut among pieces: those of splits.begin .. splits.end-1, which hold all
+// that it reads but gathered keys. States of splits merge in ascending order, so that a row has the
+// same bits as uncut.
+struct ItemCut {
+  std::int64_t item = 0;  // into items
+  Range splits;           // of split_tokens keys each, at absolute multiples
+  std::int64_t num_pieces = 0;
+};
+
+// What one thread computes at a time: an item, or some splits of one; its first piece has the
+// gathered keys, too.
+struct WorkPiece {
+  std::int64_t item = 0;  // into items
+  std::int64_t cut = -1;  // into cuts; -1: the whole item
+  Range splits;           // of a cut item
+  std::int64_t weight = 0;
+};
+
 struct PlanOptions {
   Tile tile = {16, 16};             // the chosen kernel's unit: q 1..64, k 1..16
   std::int64_t tiles_per_item = 0;  // 0: chosen from the heads and rows; else at least 1
   // Threads that the work is cut for: several items for each, where there are as many tiles. A row
   // has the same bits whatever is chosen.
   std::int64_t num_threads = 2;
+  // Keys after which the kernels merge a row's state: where items of few rows are too few for the
+  // threads, they are cut there. A multiple of tile.k; any other is never cut at.
+  std::int64_t split_tokens = 4096;
 };
 
 // Which tiles a call visits and in what order: made once, run for every layer and step with the
@@ -92,6 +113,10 @@ struct Plan {
   std::vector<std::int64_t> indptr;  // [num_sequences + 1] rows of q, lse and out
 
   std::vector<WorkItem> items;  // heaviest first; equal ones by sequence, KV head and tile
+  // Each item once, whole or cut: heaviest first, equal ones by item and split.
+  std::vector<WorkPiece> pieces;
+  std::vector<ItemCut> cuts;
+  std::int64_t split_tokens = 0;
   std::vector<PlanTile> tiles;
   std::vector<TilePart> parts;
   std::vector<TileRun> runs;

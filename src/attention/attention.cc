@@ -26,11 +26,11 @@ std::optional<Ledger> run(const MutableTensorView& out, std::span<float> lse, co
   std::vector<Ledger> ledgers(static_cast<std::size_t>(call.num_threads));
   const auto make_worker = [&](std::size_t thread) {
     return [&, runner = ItemRunner(call, space, space.threads[thread], ledgers[thread])](
-               std::size_t item) mutable {
-      runner.run(plan.items[item], {out, lse});
+               std::size_t piece) mutable {
+      runner.run(plan.pieces[piece], {out, lse});
     };
   };
-  if (!work_through(call, plan.items.size(), make_worker)) return std::nullopt;
+  if (!work_through(call, plan.pieces.size(), make_worker)) return std::nullopt;
   return total_ledger(call, space, ledgers);
 }
 

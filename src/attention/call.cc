@@ -27,6 +27,8 @@ void check_plan(const Plan& plan) {
     throw Error(fmt::format("the plan's tile is {},{}; allowed: the kernels' {},{}", plan.tile.q,
                             plan.tile.k, tile.q, tile.k));
   }
+  require(plan.split_tokens == kSplitTokens || plan.cuts.empty(), "split_tokens of the plan",
+          plan.split_tokens, fmt::format("the kernels' {}", kSplitTokens));
 }
 
 void check_q(const Plan& plan, const TensorView& q, const KvView& kv) {
@@ -148,19 +150,32 @@ void require_page(const KvView& kv, std::int64_t sequence, std::int64_t kv_head,
   }
 }
 
-void require_pages_of(const Call& call, const TilePart& part, const WorkItem& item) {
-  RunCursor cursor(call.plan, part.gathered_end, part.runs_end);
-  for (std::int64_t block = cursor.block(); block != RunCursor::kNone; block = cursor.block()) {
-    const VisitedPanels panels = cursor.take();
-    for (std::uint32_t left = panels.visited; left != 0; left &= left - 1) {
-      const int panel = std::countr_zero(left);
-      const std::int64_t first = block * kBlockKeys + panel * kPanelKeys;
-      for (unsigned read = keys_read(panels, panel, num_tokens(part)); read != 0;
-           read &= read - 1) {
-        require_page(call.kv, item.sequence, item.kv_head, first + std::countr_zero(read));
-      }
+// Each page once where panels do not pass its end.
+void require_pages_of(const Call& call, const WorkItem& item, const TileRun& run,
+                      std::int64_t num_tokens) {
+  const auto require_key = [&](std::int64_t key) {
+    require_page(call.kv, item.sequence, item.kv_head, key);
+  };
+  const std::int64_t begin = run.first * kPanelKeys;
+  if (run.mask == TileRun::kWhole) {
+    const std::int64_t end = begin + run.count * kPanelKeys;
+    for (std::int64_t key = begin; key < end; key += call.kv.page_size - key % call.kv.page_size) {
+      require_key(key);
     }
+    return;
   }
+  unsigned read = 0;
+  for (std::int64_t token = 0; token < num_tokens; ++token) {
+    read |= call.plan.masks[static_cast<std::size_t>(run.mask + token)];
+  }
+  if (call.kv.page_size % kPanelKeys == 0) read &= 0U - read;  // its first key speaks for all
+  for (; read != 0; read &= read - 1) require_key(begin + std::countr_zero(read));
+}
+
+// KV heads in one table that read the same are neighbours among the items.
+bool reads_same_pages(const KvView& kv, const WorkItem& a, const WorkItem& b) {
+  return a.sequence == b.sequence && a.tiles_begin == b.tiles_begin && a.tiles_end == b.tiles_end &&
+         kv.head_place(a.kv_head).table == kv.head_place(b.kv_head).table;
 }
 
 bool has_null_page(const KvView& kv) {
@@ -173,8 +188,15 @@ bool has_null_page(const KvView& kv) {
 void check_pages(const Call& call) {
   if (call.kv.page_size == 0 || !has_null_page(call.kv)) return;
   const Plan& plan = call.plan;
+  const WorkItem* before = nullptr;
   for (const WorkItem& item : plan.items) {
-    for_each_part(plan, item, [&](const TilePart& part) { require_pages_of(call, part, item); });
+    if (before != nullptr && reads_same_pages(call.kv, *before, item)) continue;
+    before = &item;
+    for_each_part(plan, item, [&](const TilePart& part) {
+      for (std::int64_t r = part.gathered_end; r < part.runs_end; ++r) {
+        require_pages_of(call, item, plan.runs[static_cast<std::size_t>(r)], num_tokens(part));
+      }
+    });
   }
   for (std::size_t head = 0; head < plan.gathered_of_head.size(); ++head) {
     const auto [sequence, kv_head] =

@@ -368,16 +368,21 @@ TEST(CallContract, AStopThatNobodyRequestsChangesNothing) {
   EXPECT_TRUE(a.call().has_value());
 }
 
-TEST(CallContract, NeedsNoMoreWorkspaceForALongerSequence) {
-  const auto bytes_at = [](std::int64_t length) {
+TEST(CallContract, NeedsNoMoreWorkspaceForALongerSequenceButWhatItSays) {
+  const auto bytes_at = [](std::int64_t length, std::int64_t num_threads) {
     Case c;
     c.shape = {"heads", 4, 2, 6, 10};
     c.sequences = {last_rows(40, length)};
     Arguments a(filled(std::move(c)));
-    return a.bytes;
+    a.plan = cases::plan_of(a.question, {.num_threads = num_threads});
+    return workspace_bytes(a.plan, a.q, a.kv, a.options);
   };
-  // Flags of executed tiles, a byte for each 16 keys of a KV head, are all that may grow.
-  EXPECT_LE(bytes_at(8000) - bytes_at(1000), 2 * 7000 / 16 + 64);
+  // A bit for each 16 keys of a KV head, in whole lines.
+  EXPECT_LE(bytes_at(8000, 1) - bytes_at(1000, 1), 2 * 64);
+  // And 40 · 2 states of 16 + 17 floats for a KV head, for each of two splits and of gathered keys.
+  const std::int64_t states = 3 * 2 * 80 * (16 + 17) * 4;
+  EXPECT_LE(bytes_at(8000, 2) - bytes_at(1000, 2), 2 * 64 + states + 1024);
+  EXPECT_GT(bytes_at(8000, 2) - bytes_at(1000, 2), states / 2);
 }
 
 TEST(CallContract, NeedsAtMost64MiBOfWorkspaceForAPromptOf128kTokens) {

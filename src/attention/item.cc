@@ -13,11 +13,6 @@ namespace {
 constexpr std::int64_t kBlocksOfSplit = kSplitTokens / kBlockKeys;
 constexpr std::int64_t kGatheredSplit = -1;
 
-// Several threads may set one flag at once; all write the same value.
-void set_flag(std::uint8_t& flag) {
-  std::atomic_ref<std::uint8_t>(flag).store(1, std::memory_order_relaxed);
-}
-
 const std::byte* q_vector(const Call& call, const RowPlace& place) {
   return static_cast<const std::byte*>(call.q.data) +
          call.q.offset(place.q_row, place.q_head) * size_bytes(call.q.dtype);
@@ -80,11 +75,33 @@ PanelBlock panel_block(const VisitedPanels& visited, const PanelPlace* places,
   return block;
 }
 
+namespace {
+
+StateBlock rows_from(const StateBlock& all, std::int64_t row, std::int64_t o_stride, bool empty) {
+  return {all.m + row, all.l + row * kPanelKeys, all.o + row * o_stride, empty};
+}
+
+}  // namespace
+
 StateBlock ItemRunner::state(const PartWork& work, int which) const {
-  const StateBlock& all = space_.states[which];
-  return {all.m + work.first_row, all.l + work.first_row * kPanelKeys,
-          all.o + work.first_row * call_.o_stride(),
-          which == work.split_state ? work.split_empty : work.total_empty};
+  return rows_from(space_.states[which], work.first_row, call_.o_stride(),
+                   which == work.split_state ? work.split_empty : work.total_empty);
+}
+
+StateBlock ItemRunner::cut_state(const PartWork& work, std::int64_t idx) const {
+  return rows_from(cut_->states, idx * cut_->num_rows + work.first_row, call_.o_stride(), false);
+}
+
+std::uint8_t& ItemRunner::is_filled(const PartWork& work, std::int64_t idx) const {
+  return cut_->filled[idx * cut_->num_parts + (&work - space_.parts)];
+}
+
+// What the split at hand is gathered in; of a cut item it stays there until all pieces have ended.
+StateBlock ItemRunner::split_state(const PartWork& work) const {
+  if (cut_ == nullptr) return state(work, work.split_state);
+  StateBlock of_split = cut_state(work, cut_->idx(work.split));
+  of_split.empty = work.split_empty;
+  return of_split;
 }
 
 void ItemRunner::start_parts(const WorkItem& item) {
@@ -101,6 +118,11 @@ void ItemRunner::start_parts(const WorkItem& item) {
 // The state of the split that ends joins those before it, always in ascending order of splits.
 void ItemRunner::fold_split(PartWork& work) {
   if (work.split_empty) return;
+  if (cut_ != nullptr) {
+    is_filled(work, cut_->idx(work.split)) = 1;
+    work.split_empty = true;
+    return;
+  }
   const std::int64_t num_rows = work.rows.num_tokens * work.rows.num_heads;
   if (work.total_empty) {
     work.split_state = 1 - work.split_state;  // what was the split becomes the total
@@ -115,8 +137,8 @@ void ItemRunner::fold_split(PartWork& work) {
 void ItemRunner::attend_part(PartWork& work, const PanelBlock& panels, std::int64_t split) {
   if (split != work.split) fold_split(work);
   work.split = split;
-  call_.kernel.attend(state(work, work.split_state), work.rows, panels, call_.shape,
-                      call_.rule(work.slopes), space_.scratch, &counts_);
+  call_.kernel.attend(split_state(work), work.rows, panels, call_.shape, call_.rule(work.slopes),
+                      space_.scratch, &counts_);
   work.split_empty = false;
 }
 
@@ -172,14 +194,9 @@ void ItemRunner::attend_gathered_set(std::span<PartWork> parts, const GatheredPa
       attend_part(work, panel_block(work.panels, gathered.panels + first, space_.positions),
                   kGatheredSplit);
     }
-    count_load(visited, gathered.executed + first);
+    ledger_.loaded_keys += std::popcount(visited) * std::int64_t{kPanelKeys};
+    gathered.executed.mark(block, visited);
   }
-}
-
-// Panels that the parts of one tile visited, each once for all of them.
-void ItemRunner::count_load(std::uint32_t visited, std::uint8_t* flags) {
-  ledger_.loaded_keys += std::popcount(visited) * std::int64_t{kPanelKeys};
-  for (; visited != 0; visited &= visited - 1) set_flag(flags[std::countr_zero(visited)]);
 }
 
 void ItemRunner::pack_block(const WorkItem& item, std::int64_t block) {
@@ -196,10 +213,11 @@ void ItemRunner::pack_block(const WorkItem& item, std::int64_t block) {
     }
   }
   const KeyAddress address(call_, item.sequence, item.kv_head);
+  const bool strided = call_.kv.layout == KvLayout::kStrided;
   fill_positions(space_.positions, block);
   for (std::uint32_t left = visited; left != 0; left &= left - 1) {
     const int panel = std::countr_zero(left);
-    if ((left & (left - 1)) != 0) {
+    if (strided && (left & (left - 1)) != 0) {
       const int next = std::countr_zero(left & (left - 1));
       prefetch_panel(call_, address, positions_of(space_, next), read[next]);
     }
@@ -209,52 +227,138 @@ void ItemRunner::pack_block(const WorkItem& item, std::int64_t block) {
   }
 }
 
+// Where the panels of a block lie, so that the kernel asks for them while it computes the one
+// before.
+void ItemRunner::look_ahead(std::int64_t block, PanelWalk& walk) {
+  values_ = next_values_;
+  next_keys_.num_panels = next_values_.num_panels = 0;
+  if (block == RunCursor::kNone) return;
+  std::uint32_t visited = 0;
+  for (const PartWork& work : std::span(space_.parts, static_cast<std::size_t>(num_parts_))) {
+    if (work.cursor.block() == block) visited |= work.cursor.visited();
+  }
+  for (; visited != 0; visited &= visited - 1) {
+    const PanelWalk::Panel panel =
+        walk.at(block * kBlockKeys + std::countr_zero(visited) * kPanelKeys);
+    next_keys_.at[next_keys_.num_panels++] = panel.k;
+    next_values_.at[next_values_.num_panels++] = panel.v;
+  }
+}
+
+// Panels that the parts of one tile visited, each once for all of them.
 void ItemRunner::count_loads(const WorkItem& item, std::int64_t block) {
-  std::uint8_t* const flags =
-      workspace_.executed_tiles[static_cast<std::size_t>(call_.kv_head_index(item))];
   const PartWork* work = space_.parts;  // parts of a tile are neighbours
+  std::uint32_t executed = 0;
   for (std::int64_t t = item.tiles_begin; t < item.tiles_end; ++t) {
     const PlanTile& tile = call_.plan.tiles[static_cast<std::size_t>(t)];
     std::uint32_t visited = 0;
     for (std::int64_t p = tile.parts_begin; p < tile.parts_end; ++p, ++work) {
       visited |= work->panels.visited;
     }
-    count_load(visited, flags + block * kBlockPanels);
+    ledger_.loaded_keys += std::popcount(visited) * std::int64_t{kPanelKeys};
+    executed |= visited;
   }
+  workspace_.executed_tiles[static_cast<std::size_t>(call_.kv_head_index(item))].mark(block,
+                                                                                      executed);
 }
 
-void ItemRunner::attend_ordinary(const WorkItem& item) {
+void ItemRunner::attend_ordinary(const WorkPiece& piece, const WorkItem& item) {
   const std::span<PartWork> parts(space_.parts, static_cast<std::size_t>(num_parts_));
+  const std::int64_t end = cut_ == nullptr ? RunCursor::kNone : piece.splits.end * kBlocksOfSplit;
   for (PartWork& work : parts) {
     work.cursor = RunCursor(call_.plan, work.part->gathered_end, work.part->runs_end);
+    if (cut_ != nullptr) work.cursor.skip_to(piece.splits.begin * kBlocksOfSplit);
   }
-  for (std::int64_t block = next_block(parts); block != RunCursor::kNone;
-       block = next_block(parts)) {
+  const auto block_before_end = [&] {
+    const std::int64_t block = next_block(parts);
+    return block < end ? block : RunCursor::kNone;
+  };
+  const bool packed = call_.kv.layout == KvLayout::kPacked;
+  const bool in_place = reads_packed(call_);
+  PanelWalk walk(call_, item.sequence, item.kv_head);
+  std::int64_t next = block_before_end();
+  if (packed) look_ahead(next, walk);
+  while (next != RunCursor::kNone) {
+    const std::int64_t block = next;
     take_block(parts, block);
+    next = block_before_end();
+    if (packed) look_ahead(next, walk);
     pack_block(item, block);
+    bool first = packed;
     for (PartWork& work : parts) {
       if (work.panels.visited == 0) continue;
-      attend_part(work, panel_block(work.panels, space_.panels, space_.positions),
-                  block / kBlocksOfSplit);
+      PanelBlock panels = panel_block(work.panels, space_.panels, space_.positions);
+      if (first) {
+        panels.soon_in_scores = in_place ? &values_ : &next_values_;
+        panels.soon_in_values = &next_keys_;
+        first = false;
+      }
+      attend_part(work, panels, block / kBlocksOfSplit);
     }
     count_loads(item, block);
   }
 }
 
-void ItemRunner::run(const WorkItem& item, const Outputs& outputs) {
+void ItemRunner::start_piece(const WorkPiece& piece, const WorkItem& item) {
   counts_ = {};
+  const auto lines = [&](const KvStrides& strides) {
+    return kPanelTokens * strides.token * size_bits(call_.kv.dtype) / 8 / kLineBytes;
+  };
+  next_keys_.lines = lines(call_.kv.k_strides);
+  next_values_.lines = lines(call_.kv.v_strides);
+  next_values_.num_panels = 0;
+  cut_ = piece.cut < 0 ? nullptr : &workspace_.cuts[static_cast<std::size_t>(piece.cut)];
   start_parts(item);
-  attend_gathered(item);
-  attend_ordinary(item);
-  for (std::int64_t p = 0; p < num_parts_; ++p) {
-    PartWork& work = space_.parts[p];
-    fold_split(work);
-    write_rows(call_, item, work, state(work, 1 - work.split_state), outputs);
-    if (!call_.options.sink_logits.empty()) {
-      ledger_.exponentials += work.rows.num_tokens * work.rows.num_heads;
+  if (cut_ == nullptr) {
+    attend_gathered(item);
+    return;
+  }
+  const bool is_first = piece.splits.begin == cut_->first_split;
+  const std::int64_t begin = is_first ? 0 : cut_->idx(piece.splits.begin);
+  const std::int64_t end = cut_->idx(piece.splits.end);
+  std::fill_n(cut_->filled + begin * cut_->num_parts, (end - begin) * cut_->num_parts,
+              std::uint8_t{0});
+  if (is_first) attend_gathered(item);
+}
+
+// The states of a cut item in ascending order, as if it were whole.
+StateBlock ItemRunner::merged_state(PartWork& work) const {
+  StateBlock total = cut_state(work, 0);
+  total.empty = true;
+  const std::int64_t num_rows = work.rows.num_tokens * work.rows.num_heads;
+  for (std::int64_t idx = 0; idx < cut_->num_states; ++idx) {
+    if (is_filled(work, idx) == 0) continue;
+    if (total.empty) {
+      total = cut_state(work, idx);
+    } else {
+      call_.kernel.merge(total, cut_state(work, idx), num_rows, call_.o_stride(),
+                         call_.rule(work.slopes).unit());
     }
   }
+  return total;
+}
+
+void ItemRunner::write(const WorkItem& item, const PartWork& work, const StateBlock& state,
+                       const Outputs& outputs) {
+  write_rows(call_, item, work, state, outputs);
+  if (call_.options.sink_logits.empty()) return;
+  ledger_.exponentials += work.rows.num_tokens * work.rows.num_heads;
+}
+
+void ItemRunner::run(const WorkPiece& piece, const Outputs& outputs) {
+  const WorkItem& item = call_.plan.items[static_cast<std::size_t>(piece.item)];
+  start_piece(piece, item);
+  attend_ordinary(piece, item);
+  const std::span<PartWork> parts(space_.parts, static_cast<std::size_t>(num_parts_));
+  for (PartWork& work : parts) fold_split(work);
   add(ledger_, counts_);
+  if (cut_ == nullptr) {
+    for (PartWork& work : parts) write(item, work, state(work, 1 - work.split_state), outputs);
+    return;
+  }
+  const std::atomic_ref<std::int64_t> left(*cut_->pieces_left);
+  if (left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  for (PartWork& work : parts) write(item, work, merged_state(work), outputs);
 }
 
 std::vector<std::vector<const WorkItem*>> items_by_head(const Call& call) {

@@ -16,27 +16,35 @@ struct Outputs {
   std::span<float> lse;
 };
 
-// Computes work items on one thread: packs each block of keys once for all parts of the item, lets
-// each part attend to it, merges states at multiples of kSplitTokens, and writes the rows.
+// Computes pieces of work on one thread: packs each block of keys once for all parts of the item,
+// lets each part attend to it, merges states at multiples of kSplitTokens, and writes the rows; of
+// a cut item, where it ends the last piece.
 class ItemRunner {
  public:
   ItemRunner(const Call& call, const Workspace& workspace, ThreadSpace& space, Ledger& ledger)
       : call_(call), workspace_(workspace), space_(space), ledger_(ledger) {}
 
-  void run(const WorkItem& item, const Outputs& outputs);
+  void run(const WorkPiece& piece, const Outputs& outputs);
 
  private:
+  void start_piece(const WorkPiece& piece, const WorkItem& item);
   void start_parts(const WorkItem& item);
   void attend_gathered(const WorkItem& item);
   void attend_gathered_set(std::span<PartWork> parts, const GatheredPanels& gathered);
-  void attend_ordinary(const WorkItem& item);
+  void attend_ordinary(const WorkPiece& piece, const WorkItem& item);
   static std::int64_t next_block(std::span<const PartWork> parts);
   static void take_block(std::span<PartWork> parts, std::int64_t block);
   void pack_block(const WorkItem& item, std::int64_t block);
+  void look_ahead(std::int64_t block, PanelWalk& walk);
   void attend_part(PartWork& work, const PanelBlock& panels, std::int64_t split);
   void fold_split(PartWork& work);
   StateBlock state(const PartWork& work, int which) const;
-  void count_load(std::uint32_t visited, std::uint8_t* flags);
+  StateBlock split_state(const PartWork& work) const;
+  StateBlock cut_state(const PartWork& work, std::int64_t idx) const;
+  std::uint8_t& is_filled(const PartWork& work, std::int64_t idx) const;
+  StateBlock merged_state(PartWork& work) const;
+  void write(const WorkItem& item, const PartWork& work, const StateBlock& state,
+             const Outputs& outputs);
   void count_loads(const WorkItem& item, std::int64_t block);
 
   const Call& call_;
@@ -45,6 +53,11 @@ class ItemRunner {
   Ledger& ledger_;
   KernelCounts counts_;
   std::int64_t num_parts_ = 0;
+  const CutStates* cut_ = nullptr;  // of the item at hand, where it is cut
+  // Panels of the block at hand and of the next one, as they lie in memory; packed views only.
+  SoonPanels values_;
+  SoonPanels next_keys_;
+  SoonPanels next_values_;
 };
 
 // Packs the rows of a part: q, positions, slopes. `rows` begins at lane first_row of the space.

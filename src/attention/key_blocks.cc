@@ -110,6 +110,23 @@ const std::uint16_t* KeyAddress::scales(const void* base, const KvStrides& strid
   return panel_scales(call_.kv, base, strides, sequence_, kv_head_, position);
 }
 
+PanelWalk::Panel PanelWalk::at(std::int64_t position) {
+  const KvView& kv = call_.kv;
+  if (position < begin_ || position >= end_) {
+    begin_ = kv.page_size == 0 ? 0 : position - position % kv.page_size;
+    end_ = kv.page_size == 0 ? INT64_MAX : begin_ + kv.page_size;
+    first_ = {address_.k(begin_), address_.v(begin_)};
+  }
+  const std::int64_t tokens = (position - begin_) / kPanelTokens * kPanelTokens;
+  return {first_.k + tokens * kv.k_strides.token * size_bits(kv.dtype) / 8,
+          first_.v + tokens * kv.v_strides.token * size_bits(kv.dtype) / 8};
+}
+
+bool reads_packed(const Call& call) {
+  return call.kv.layout == KvLayout::kPacked &&
+         call.kernel.lanes == static_cast<ElementType>(call.kv.dtype);
+}
+
 void prefetch_vector(const void* vector, std::int64_t bytes) {
   constexpr std::int64_t kLine = 64;
   for (std::int64_t at = 0; at < bytes; at += kLine) {
@@ -120,12 +137,6 @@ void prefetch_vector(const void* vector, std::int64_t bytes) {
 void prefetch_panel(const Call& call, const KeyAddress& address, Positions positions,
                     std::uint16_t read) {
   const KvView& kv = call.kv;
-  if (kv.layout == KvLayout::kPacked) {
-    const std::int64_t bits = kPanelTokens * size_bits(kv.dtype);
-    prefetch_vector(address.k(positions[0]), kv.k_strides.token * bits / 8);
-    prefetch_vector(address.v(positions[0]), kv.v_strides.token * bits / 8);
-    return;
-  }
   const std::int64_t element = size_bytes(kv.dtype);
   if (kv.k_strides.dim != 1 || kv.v_strides.dim != 1) return;
   for (std::size_t idx = 0; idx < kPanelKeys; ++idx) {
@@ -154,10 +165,6 @@ PanelPlace pack_strided(const Call& call, const KeyAddress& address, Positions p
     values.vectors[idx] = address.v(positions[idx]);
   }
   return pack_vectors(call, keys, values, space);
-}
-
-bool reads_packed(const Call& call) {
-  return call.kernel.lanes == static_cast<ElementType>(call.kv.dtype);
 }
 
 // The numbers of one key of a packed panel that are whole bytes, as its type stores them.

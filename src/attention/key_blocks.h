@@ -26,6 +26,8 @@ class RunCursor {
   std::int64_t block() const;
   // The panels of block(); the cursor passes it.
   VisitedPanels take();
+  // Their bits; the cursor stays.
+  std::uint32_t visited() const { return RunCursor(*this).take().visited; }
   // Passes runs before a block.
   void skip_to(std::int64_t block);
 
@@ -80,6 +82,29 @@ class KeyAddress {
   std::int64_t kv_head_;
 };
 
+// Packed panels of one KV head, asked for in ascending order: one look into the table a page.
+class PanelWalk {
+ public:
+  PanelWalk(const Call& call, std::int64_t sequence, std::int64_t kv_head)
+      : call_(call), address_(call, sequence, kv_head) {}
+
+  struct Panel {
+    const std::byte* k;
+    const std::byte* v;
+  };
+  Panel at(std::int64_t position);
+
+ private:
+  const Call& call_;
+  KeyAddress address_;
+  std::int64_t begin_ = 0;  // of the page at hand
+  std::int64_t end_ = 0;
+  Panel first_ = {};
+};
+
+// Whether the kernel reads the view's panels where they lie.
+bool reads_packed(const Call& call);
+
 // A panel as the kernel reads it, and the keys whose V is not finite.
 struct PanelPlace {
   const std::uint32_t* k = nullptr;
@@ -95,8 +120,8 @@ struct PanelSpace {
 };
 using Positions = std::span<const std::int64_t, kPanelKeys>;
 
-// Asks for the bytes of a panel's keys ahead of take_panel: rows of heads lie apart, which the
-// processor does not guess.
+// Asks for the bytes of a strided panel's keys ahead of take_panel: rows of heads lie apart, which
+// the processor does not guess.
 void prefetch_panel(const Call& call, const KeyAddress& address, Positions positions,
                     std::uint16_t read);
 

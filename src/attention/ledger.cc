@@ -1,7 +1,5 @@
 #include "attention/ledger.h"
 
-#include <algorithm>
-
 namespace lacuna {
 namespace {
 
@@ -9,12 +7,10 @@ namespace {
 std::int64_t distinct_ordinary(const Call& call, const Workspace& workspace, std::size_t head) {
   const auto sequence = static_cast<std::int64_t>(head) / call.plan.heads.num_kv_heads;
   const std::int64_t length = call.plan.sequences[static_cast<std::size_t>(sequence)].length;
-  std::int64_t keys = 0;
-  for (std::int64_t tile = 0; tile < num_key_tiles(call, sequence); ++tile) {
-    if (workspace.executed_tiles[head][tile] == 0) continue;
-    keys += std::min<std::int64_t>(kPanelKeys, length - tile * kPanelKeys);
-  }
-  return keys;
+  const ExecutedTiles& executed = workspace.executed_tiles[head];
+  const std::int64_t keys = executed.count() * kPanelKeys;
+  const std::int64_t past_end = num_key_tiles(call, sequence) * kPanelKeys - length;
+  return past_end > 0 && executed.holds(length / kPanelKeys) ? keys - past_end : keys;
 }
 
 // Gathered keys of executed panels that no executed tile holds.
@@ -25,8 +21,8 @@ std::int64_t distinct_gathered(const Call& call, const Workspace& workspace,
   const auto& keys = call.plan.gathered_sets[static_cast<std::size_t>(gathered.set)];
   std::int64_t distinct = 0;
   for (std::size_t idx = 0; idx < keys.size(); ++idx) {
-    if (gathered.executed[idx / kPanelKeys] == 0) continue;
-    if (workspace.executed_tiles[head][keys[idx] / kPanelKeys] == 0) ++distinct;
+    if (!gathered.executed.holds(static_cast<std::int64_t>(idx) / kPanelKeys)) continue;
+    if (!workspace.executed_tiles[head].holds(keys[idx] / kPanelKeys)) ++distinct;
   }
   return distinct;
 }

@@ -360,9 +360,9 @@ TEST(IsaPlantedFault, AnItemVisitedTwiceOrNotAtAllChangesTheLedger) {
   const Case c = window_case();
   const Plan sound = cases::plan_of(c, {kernel_tile(), 2});
   Plan twice = sound;
-  twice.items.push_back(twice.items.front());
+  twice.pieces.push_back(twice.pieces.front());
   Plan without = sound;
-  without.items.erase(without.items.begin());
+  without.pieces.erase(without.pieces.begin());
   cases::for_each_isa([&](const std::string& isa) {
     EXPECT_TRUE(is_as_predicted(cases::answer_with(sound, c, how_in(isa)).ledger, c));
     expect_other_pairs(cases::answer_with(twice, c, how_in(isa)).ledger, c);

@@ -90,7 +90,7 @@ class MassRunner {
     const std::int64_t sequence = unit.head_idx / call_.plan.heads.num_kv_heads;
     const std::int64_t kv_head = unit.head_idx % call_.plan.heads.num_kv_heads;
     ledger_.loaded_keys += std::popcount(visited) * std::int64_t{kPanelKeys};
-    std::uint8_t* flags = workspace_.executed_tiles[static_cast<std::size_t>(unit.head_idx)];
+    ExecutedTiles executed = workspace_.executed_tiles[static_cast<std::size_t>(unit.head_idx)];
     if (unit.gathered >= 0) {
       const GatheredPanels& gathered = workspace_.gathered(sequence, kv_head, unit.gathered);
       fill_positions(space_.positions,
@@ -98,15 +98,15 @@ class MassRunner {
       const std::int64_t count = num_panels(call_.plan, unit.gathered) - block * kBlockPanels;
       std::copy_n(gathered.panels + block * kBlockPanels,
                   std::min<std::int64_t>(count, kBlockPanels), space_.panels);
-      flags = gathered.executed;
+      executed = gathered.executed;
     } else {
       fill_positions(space_.positions, block);
     }
+    executed.mark(block, visited);
+    if (unit.gathered >= 0) return;
     const KeyAddress address(call_, sequence, kv_head);
     for (; visited != 0; visited &= visited - 1) {
       const int panel = std::countr_zero(visited);
-      flags[block * kBlockPanels + panel] = 1;  // of this thread's keys alone
-      if (unit.gathered >= 0) continue;
       space_.panels[panel] = take_panel(call_, address, positions_of(space_, panel), read[panel],
                                         false, panel_space(call_, space_, panel));
     }

@@ -11,16 +11,17 @@
 namespace lacuna {
 namespace {
 
+StateBlock state_space(const Call& call, std::int64_t num_rows, Carver& carver) {
+  return {carver.take<float>(num_rows), carver.take<float>(num_rows * kPanelKeys),
+          carver.take<float>(num_rows * call.o_stride()), true};
+}
+
 ThreadSpace thread_space(const Call& call, Carver& carver) {
   ThreadSpace space;
   space.k_panels = carver.take<std::uint32_t>(kBlockPanels * call.k_panel_lanes());
   space.v_panels = carver.take<std::uint32_t>(kBlockPanels * call.v_panel_lanes());
   space.q = carver.take<std::uint32_t>(call.max_rows * call.shape.q_lanes);
-  for (StateBlock& state : space.states) {
-    state.m = carver.take<float>(call.max_rows);
-    state.l = carver.take<float>(call.max_rows * kPanelKeys);
-    state.o = carver.take<float>(call.max_rows * call.o_stride());
-  }
+  for (StateBlock& state : space.states) state = state_space(call, call.max_rows, carver);
   space.scratch = carver.take<float>(kScratchLanes);
   space.slopes = carver.take<float>(call.max_parts * call.group);
   space.positions = carver.take<std::int64_t>(kBlockKeys);
@@ -38,7 +39,22 @@ GatheredPanels gathered_space(const Call& call, std::int64_t head_idx, std::int6
   space.k = carver.take<std::uint32_t>(panels * call.k_panel_lanes());
   space.v = carver.take<std::uint32_t>(panels * call.v_panel_lanes());
   space.panels = carver.take<PanelPlace>(panels);
-  space.executed = carver.take<std::uint8_t>(panels);
+  space.executed = ExecutedTiles(panels, carver);
+  return space;
+}
+
+CutStates cut_space(const Call& call, const ItemCut& cut, Carver& carver) {
+  const WorkItem& item = call.plan.items[static_cast<std::size_t>(cut.item)];
+  CutStates space;
+  space.first_split = cut.splits.begin;
+  space.num_states = 1 + cut.splits.end - cut.splits.begin;
+  for_each_part(call.plan, item, [&](const TilePart& part) {
+    space.num_rows += num_tokens(part) * num_heads(call.plan, part);
+    ++space.num_parts;
+  });
+  space.states = state_space(call, space.num_states * space.num_rows, carver);
+  space.filled = carver.take<std::uint8_t>(space.num_states * space.num_parts);
+  space.pieces_left = carver.take<std::int64_t>(1);
   return space;
 }
 
@@ -70,12 +86,12 @@ Workspace::Workspace(const Call& call, std::byte* base) {
   const Plan& plan = call.plan;
   for (std::size_t head = 0; head < plan.gathered_of_head.size(); ++head) {
     const auto head_idx = static_cast<std::int64_t>(head);
-    executed_tiles.push_back(
-        carver.take<std::uint8_t>(num_key_tiles(call, head_idx / plan.heads.num_kv_heads)));
+    executed_tiles.emplace_back(num_key_tiles(call, head_idx / plan.heads.num_kv_heads), carver);
     for (std::int64_t set : plan.gathered_of_head[head]) {
       gathered_panels.push_back(gathered_space(call, head_idx, set, carver));
     }
   }
+  for (const ItemCut& cut : plan.cuts) cuts.push_back(cut_space(call, cut, carver));
   size_bytes = carver.used();
 }
 
@@ -98,21 +114,19 @@ Workspace checked_workspace(const Call& call, std::span<std::byte> memory) {
     throw Error(fmt::format("the workspace is at {}; allowed: multiples of {} bytes",
                             static_cast<const void*>(memory.data()), kAlignment));
   }
-  const std::int64_t needed = Workspace(call, nullptr).size_bytes;
-  if (static_cast<std::int64_t>(memory.size()) < needed) {
-    throw Error(
-        fmt::format("the workspace has {} bytes; allowed: at least {}", memory.size(), needed));
+  Workspace workspace(call, memory.data());
+  if (static_cast<std::int64_t>(memory.size()) < workspace.size_bytes) {
+    throw Error(fmt::format("the workspace has {} bytes; allowed: at least {}", memory.size(),
+                            workspace.size_bytes));
   }
-  return Workspace(call, memory.data());
+  return workspace;
 }
 
 void prepare(const Call& call, Workspace& workspace) {
-  for (std::size_t head = 0; head < workspace.executed_tiles.size(); ++head) {
-    const auto sequence = static_cast<std::int64_t>(head) / call.plan.heads.num_kv_heads;
-    std::fill_n(workspace.executed_tiles[head], num_key_tiles(call, sequence), std::uint8_t{0});
-  }
-  for (const GatheredPanels& gathered : workspace.gathered_panels) {
-    std::fill_n(gathered.executed, num_panels(call.plan, gathered.set), std::uint8_t{0});
+  for (const ExecutedTiles& tiles : workspace.executed_tiles) tiles.clear();
+  for (const GatheredPanels& gathered : workspace.gathered_panels) gathered.executed.clear();
+  for (std::size_t cut = 0; cut < workspace.cuts.size(); ++cut) {
+    *workspace.cuts[cut].pieces_left = call.plan.cuts[cut].num_pieces;
   }
   if (workspace.gathered_panels.empty()) return;
   on_threads(call, [&](std::int64_t thread) {

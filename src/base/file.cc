@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstdlib>
@@ -71,14 +72,16 @@ std::string read_file(const std::string& path, std::int64_t max_bytes) {
 
 namespace {
 
-void write_all(const Descriptor& file, const std::string& bytes, const std::string& path) {
-  ::fcntl(file.get(), F_SETFL, 0);  // a pipe that is full is waited for
-  std::size_t written = 0;
-  while (written < bytes.size()) {
-    const ssize_t put = ::write(file.get(), bytes.data() + written, bytes.size() - written);
+[[noreturn]] void fail(const char* what, const std::string& path) {
+  throw Error(std::string("cannot ") + what + " '" + path + "': " + std::strerror(errno));
+}
+
+void write_all(const Descriptor& file, std::span<const std::byte> bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(file.get(), bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) throw Error("cannot write '" + path + "': " + std::strerror(errno));
-    written += static_cast<std::size_t>(put);
+    if (put < 0) fail("write", path);
+    bytes = bytes.subspan(static_cast<std::size_t>(put));
   }
 }
 
@@ -95,23 +98,120 @@ std::string link_target(const std::string& path) {
   return real == nullptr ? path : real.get();
 }
 
+// A rename is on the disk once its folder is. Where a file system cannot do that, the file is whole
+// all the same.
+void sync_folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  ::fsync(fd);
+  ::close(fd);
+}
+
 }  // namespace
 
+struct FileWriter::State {
+  explicit State(const std::string& to)
+      : path(to),
+        target(link_target(to)),
+        temporary(target + ".tmp" + std::to_string(::getpid())),
+        file(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0644, path) {}
+
+  std::string path;
+  std::string target;
+  std::string temporary;
+  Descriptor file;
+  bool committed = false;
+};
+
+FileWriter::FileWriter(const std::string& path) : state_(std::make_unique<State>(path)) {}
+
+FileWriter::~FileWriter() {
+  if (!state_->committed) ::unlink(state_->temporary.c_str());
+}
+
+void FileWriter::write(std::span<const std::byte> bytes) {
+  write_all(state_->file, bytes, state_->path);
+}
+
+void FileWriter::commit() {
+  if (::fsync(state_->file.get()) != 0) fail("write", state_->path);
+  if (::rename(state_->temporary.c_str(), state_->target.c_str()) != 0) {
+    fail("write", state_->path);
+  }
+  state_->committed = true;
+  sync_folder_of(state_->target);
+}
+
 void write_file(const std::string& path, const std::string& bytes) {
+  const std::span<const std::byte> all = std::as_bytes(std::span(bytes));
   if (is_special(path)) {
-    write_all(Descriptor(path, O_WRONLY), bytes, path);
+    const Descriptor file(path, O_WRONLY);
+    ::fcntl(file.get(), F_SETFL, 0);  // a pipe that is full is waited for
+    write_all(file, all, path);
     return;
   }
-  const std::string target = link_target(path);
-  const std::string temporary = target + ".tmp" + std::to_string(::getpid());
-  try {
-    write_all(Descriptor(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0644, path), bytes, path);
-    if (::rename(temporary.c_str(), target.c_str()) != 0) {
-      throw Error("cannot write '" + path + "': " + std::strerror(errno));
+  FileWriter writer(path);
+  writer.write(all);
+  writer.commit();
+}
+
+struct ScratchFile::State {
+  explicit State(const std::string& at)
+      : path(at), file(at, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600, at) {}
+  std::string path;
+  Descriptor file;
+};
+
+ScratchFile::ScratchFile(const std::string& path) : state_(std::make_unique<State>(path)) {
+  ::unlink(path.c_str());
+}
+
+ScratchFile::~ScratchFile() = default;
+
+const std::string& ScratchFile::path() const { return state_->path; }
+
+void ScratchFile::write(std::int64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::pwrite(state_->file.get(), bytes.data(), bytes.size(), offset);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail("write", state_->path);
+    bytes = bytes.subspan(static_cast<std::size_t>(put));
+    offset += put;
+  }
+}
+
+void ScratchFile::read(std::span<std::byte> bytes, std::int64_t offset) const {
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(state_->file.get(), bytes.data(), bytes.size(), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("read", state_->path);
+    if (got == 0) {
+      throw Error("'" + state_->path + "' ends at offset " + std::to_string(offset) + "; " +
+                  std::to_string(bytes.size()) + " bytes more were expected");
     }
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    offset += got;
+  }
+}
+
+void ScratchFile::read_ahead(std::int64_t offset, std::int64_t size_bytes) const {
+  // Linux reads no more for one call than the device's read-ahead, 128 KiB unless it was changed.
+  constexpr std::int64_t kPieceBytes = 128 << 10;
+  const std::int64_t end = offset + size_bytes;
+  for (; offset < end; offset += kPieceBytes) {
+    ::posix_fadvise(state_->file.get(), offset, std::min(kPieceBytes, end - offset),
+                    POSIX_FADV_WILLNEED);
+  }
+}
+
+void ScratchFile::drop_from_page_cache() const {
+  if (::fdatasync(state_->file.get()) != 0) fail("write", state_->path);
+  const int error = ::posix_fadvise(state_->file.get(), 0, 0, POSIX_FADV_DONTNEED);
+  if (error != 0) {
+    errno = error;
+    fail("drop from the page cache", state_->path);
   }
 }
 

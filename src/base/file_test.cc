@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -52,6 +53,8 @@ class FileTest : public testing::Test {
 
 using ReadFile = FileTest;
 using WriteFile = FileTest;
+using Writer = FileTest;
+using Scratch = FileTest;
 using Mapped = FileTest;
 
 TEST_F(ReadFile, GivesAllBytes) {
@@ -135,6 +138,67 @@ TEST_F(WriteFile, WritesIntoWhatIsNoRegularFileAndNeverReplacesIt) {
   EXPECT_STREQ(text, "text");
   EXPECT_TRUE(fs::is_fifo(pipe));
   ::close(reader);
+}
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+TEST_F(Writer, LeavesTheOldFileUntilItCommits) {
+  const std::string file = put("x", "old");
+  {
+    FileWriter writer(file);
+    writer.write(bytes_of("ne"));
+    writer.write(bytes_of("w one"));
+    EXPECT_EQ(read_file(file, 9), "old");
+    writer.commit();
+  }
+  EXPECT_EQ(read_file(file, 9), "new one");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(Writer, LeavesNothingWithoutCommit) {
+  const std::string file = put("x", "old");
+  FileWriter(file).write(bytes_of("new"));
+  EXPECT_EQ(read_file(file, 9), "old");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(Scratch, HasNoNameAndKeepsBytesAtAnyPlace) {
+  ScratchFile file(path("x"));
+  EXPECT_TRUE(fs::is_empty(folder_));
+  EXPECT_EQ(file.path(), path("x"));
+  file.write(5, bytes_of("far"));
+  file.write(0, bytes_of("near"));
+  std::string all(8, '?');
+  file.read(std::as_writable_bytes(std::span(all)), 0);
+  EXPECT_EQ(all, std::string("near\0far", 8));
+}
+
+TEST_F(Scratch, KeepsItsBytesWhenTheyAreDroppedFromThePageCacheAndReadAhead) {
+  ScratchFile file(path("x"));
+  const std::string big(300000, 'b');
+  file.write(0, bytes_of(big));
+  file.drop_from_page_cache();
+  file.read_ahead(0, 300000);
+  std::string all(300000, '?');
+  file.read(std::as_writable_bytes(std::span(all)), 0);
+  EXPECT_EQ(all, big);
+}
+
+TEST_F(Scratch, SaysWhereItEnds) {
+  ScratchFile file(path("x"));
+  file.write(0, bytes_of("1234"));
+  std::string text(6, '?');
+  EXPECT_EQ(message_of([&] { file.read(std::as_writable_bytes(std::span(text)), 1); }),
+            "'" + path("x") + "' ends at offset 4; 3 bytes more were expected");
+}
+
+TEST_F(Scratch, NeverTakesTheNameOfWhatIsThere) {
+  const std::string file = put("x", "mine");
+  EXPECT_EQ(message_of([&] { ScratchFile scratch(file); }),
+            "cannot open '" + file + "': File exists");
+  EXPECT_EQ(read_file(file, 9), "mine");
 }
 
 TEST_F(Mapped, GivesAllBytes) {

@@ -128,6 +128,11 @@ class CacheModel {
       table.present.resize(size);
       table.pages.resize(static_cast<std::size_t>((length + page_size_ - 1) / page_size_));
       if (length % page_size_ == 0 || table.pages.back() == kNoContent) continue;
+      // A page without any token that is left goes.
+      if (present_since(table, length / page_size_ * page_size_) == length) {
+        table.pages.back() = kNoContent;
+        continue;
+      }
       if (count.at(table.pages.back()) > 1) cut_while_shared.insert(table.pages.back());
     }
   }
@@ -148,6 +153,14 @@ class CacheModel {
   static ContentId content(const ModelTable& table, std::int64_t column) {
     return column < std::ssize(table.pages) ? table.pages[static_cast<std::size_t>(column)]
                                             : kNoContent;
+  }
+
+  static std::int64_t present_since(const ModelTable& table, std::int64_t position) {
+    while (position < std::ssize(table.present) &&
+           table.present[static_cast<std::size_t>(position)] == 0) {
+      ++position;
+    }
+    return position;
   }
 
   void commit(const ModelRows& rows, const std::vector<std::vector<std::int64_t>>& fresh) {

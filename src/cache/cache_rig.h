@@ -3,6 +3,7 @@
 // What the cache's tests share: a small model's cache, keys and values that follow from a token,
 // its position, layer and head, and attention over the cache as a model would run it.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -181,6 +182,19 @@ inline std::optional<std::vector<Answer>> step(KvCache& cache, const Model& mode
   for (const SequenceId id : ids) {
     const std::int64_t length = cache.length(id);
     cache.retain(id, retention.kept(length - rollback, length));
+  }
+  return answers;
+}
+
+// Steps of `chunk` tokens until all are committed; the answers of each step.
+inline std::vector<std::vector<Answer>> run(KvCache& cache, const Model& model,
+                                            const Retention& retention, SequenceId id,
+                                            std::span<const std::int32_t> all, std::int64_t chunk) {
+  std::vector<std::vector<Answer>> answers;
+  while (!all.empty()) {
+    const auto here = all.first(std::min(static_cast<std::size_t>(chunk), all.size()));
+    answers.push_back(*step(cache, model, retention, {{{id, here}}}));
+    all = all.subspan(here.size());
   }
   return answers;
 }

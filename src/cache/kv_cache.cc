@@ -22,6 +22,12 @@ std::vector<std::int64_t> class_bytes(const std::vector<CacheTable>& tables) {
   return bytes;
 }
 
+std::vector<int> classes_of(const std::vector<CacheTable>& tables) {
+  std::vector<int> classes;
+  for (const CacheTable& table : tables) classes.push_back(static_cast<int>(table.size_class));
+  return classes;
+}
+
 std::size_t storing_layer(const CacheShape& shape, std::size_t layer_idx) {
   const auto& from = shape.layers[layer_idx].kv_from;
   return from ? static_cast<std::size_t>(*from) : layer_idx;
@@ -33,7 +39,7 @@ KvCache::State::State(const CacheShape& cache_shape, const PoolOptions& options)
     : shape(cache_shape),
       tables(cache_tables(shape)),
       pool(class_bytes(tables), options),
-      prefixes(pool) {
+      prefixes(pool, shape.page_size, classes_of(tables)) {
   for (std::size_t layer_idx = 0; layer_idx < shape.layers.size(); ++layer_idx) {
     const std::size_t source = storing_layer(shape, layer_idx);
     std::vector<std::size_t>& of_layer = tables_of_layer.emplace_back();
@@ -64,18 +70,25 @@ const Sequence& KvCache::State::sequence(SequenceId id) const {
   return found->second;
 }
 
+const Sequence& KvCache::State::awake_sequence(SequenceId id) const {
+  const Sequence& found = sequence(id);
+  if (found.asleep == nullptr) return found;
+  throw Error(fmt::format("sequence {} is asleep; allowed: awake ones", id));
+}
+
 Sequence& KvCache::State::idle_sequence(SequenceId id) {
-  Sequence& found = sequence(id);
-  if (found.pending_rows > 0) {
-    throw Error(fmt::format("sequence {} is in a step of {} rows; allowed: outside steps", id,
-                            found.pending_rows));
-  }
-  return found;
+  return const_cast<Sequence&>(std::as_const(*this).idle_sequence(id));
+}
+
+const Sequence& KvCache::State::idle_sequence(SequenceId id) const {
+  const Sequence& found = awake_sequence(id);
+  if (found.pending_rows == 0) return found;
+  throw Error(fmt::format("sequence {} is in a step of {} rows; allowed: outside steps", id,
+                          found.pending_rows));
 }
 
 SequenceId KvCache::State::add(Sequence sequence) {
   sequence.tables.resize(tables.size());
-  sequence.first_slots.resize(tables.size());
   sequences.emplace(next_id, std::move(sequence));
   return next_id++;
 }
@@ -86,25 +99,37 @@ void KvCache::State::check_ranges(std::span<const Ranges> ranges, const char* na
                           ranges.size(), tables.size()));
 }
 
-std::optional<PageId> KvCache::State::take(std::size_t table) {
-  const int size_class = static_cast<int>(tables[table].size_class);
-  if (std::optional<PageId> page = pool.take(size_class)) return page;
-  if (!prefixes.make_room(size_class)) return std::nullopt;
-  return pool.take(size_class);
+std::optional<std::vector<PageId>> KvCache::State::take(std::span<const std::size_t> of_tables) {
+  std::vector<std::int64_t> num_pages(static_cast<std::size_t>(pool.num_classes()), 0);
+  for (const std::size_t table : of_tables) {
+    ++num_pages[static_cast<std::size_t>(tables[table].size_class)];
+  }
+  if (!prefixes.make_room(num_pages)) return std::nullopt;
+  std::vector<PageId> pages;
+  for (const std::size_t table : of_tables) {
+    pages.push_back(pool.take(static_cast<int>(tables[table].size_class)).value());
+  }
+  return pages;
 }
 
-void KvCache::State::drop_page(Sequence& sequence, std::size_t table, std::int64_t column) {
-  PageId& page = sequence.tables[table][static_cast<std::size_t>(column)];
-  if (page != kNull) pool.drop(std::exchange(page, kNull));
-  sequence.first_slots[table].erase(column);
-}
-
-void KvCache::State::drop_columns(Sequence& sequence, std::size_t table,
-                                  std::int64_t first_column) {
-  std::vector<PageId>& columns = sequence.tables[table];
-  while (std::ssize(columns) > first_column) {
-    drop_page(sequence, table, std::ssize(columns) - 1);
+void KvCache::State::drop_pages(std::vector<PageId>& columns, std::int64_t first_column) {
+  for (std::int64_t column = std::ssize(columns) - 1; column >= first_column; --column) {
+    const PageId page = columns[static_cast<std::size_t>(column)];
+    if (page != kNull) pool.drop(page);
     columns.pop_back();
+  }
+}
+
+std::int64_t KvCache::State::first_slot(PageId page) const {
+  const auto found = first_slots.find(page);
+  return found == first_slots.end() ? 0 : found->second;
+}
+
+void KvCache::State::set_first_slot(PageId page, std::int64_t slot) {
+  if (slot > 0) {
+    first_slots[page] = slot;
+  } else {
+    first_slots.erase(page);
   }
 }
 
@@ -130,10 +155,9 @@ SequenceId KvCache::fork(SequenceId parent) {
 }
 
 void KvCache::free(SequenceId sequence) {
-  Sequence& freed = state_->idle_sequence(sequence);
-  for (std::size_t table = 0; table < freed.tables.size(); ++table) {
-    state_->drop_columns(freed, table, 0);
-  }
+  Sequence& freed = state_->sequence(sequence);
+  if (freed.asleep == nullptr) state_->idle_sequence(sequence);
+  for (std::vector<PageId>& columns : freed.tables) state_->drop_pages(columns, 0);
   state_->sequences.erase(sequence);
 }
 
@@ -149,19 +173,21 @@ std::vector<SequenceId> KvCache::sequences() const {
 
 void KvCache::retain(SequenceId sequence, std::span<const Ranges> kept) {
   state_->check_ranges(kept, "kept");
-  Sequence& of = state_->idle_sequence(sequence);
+  std::vector<std::vector<PageId>>& tables = state_->idle_sequence(sequence).tables;
   const std::int64_t page_size = state_->shape.page_size;
-  for (std::size_t table = 0; table < of.tables.size(); ++table) {
-    const std::int64_t num_columns = std::ssize(of.tables[table]);
+  for (std::size_t table = 0; table < tables.size(); ++table) {
     std::int64_t column = 0;  // the first one that was not looked at
     const auto drop_until = [&](std::int64_t end) {
-      for (; column < std::min(end, num_columns); ++column) state_->drop_page(of, table, column);
+      for (; column < std::min(end, std::ssize(tables[table])); ++column) {
+        PageId& page = tables[table][static_cast<std::size_t>(column)];
+        if (page != kNull) state_->pool.drop(std::exchange(page, kNull));
+      }
     };
     for (const Range& part : kept[table]) {
       drop_until(part.begin / page_size);
       column = std::max(column, ceil_div(part.end, page_size));
     }
-    drop_until(num_columns);
+    drop_until(std::ssize(tables[table]));
   }
 }
 
@@ -183,9 +209,13 @@ void KvCache::truncate(SequenceId sequence, std::int64_t length, std::span<const
   cut.length = length;
   const std::int64_t page_size = state_->shape.page_size;
   for (std::size_t table = 0; table < needed.size(); ++table) {
-    state_->drop_columns(cut, table, ceil_div(length, page_size));
-    for (auto& [column, slot] : cut.first_slots[table]) {
-      slot = std::min(slot, length - column * page_size);
+    std::vector<PageId>& columns = cut.tables[table];
+    state_->drop_pages(columns, ceil_div(length, page_size));
+    // A page that only holds what is taken back must not stay: its first slots would look empty
+    // after they have been written.
+    if (length % page_size != 0 && columns.back() != kNull &&
+        state_->first_slot(columns.back()) >= length % page_size) {
+      state_->pool.drop(std::exchange(columns.back(), kNull));
     }
   }
   state_->cut_last_summaries(cut);
@@ -203,16 +233,13 @@ std::vector<Ranges> KvCache::held(SequenceId sequence) const {
   const Sequence& of = state_->sequence(sequence);
   const std::int64_t page_size = state_->shape.page_size;
   std::vector<Ranges> result;
-  for (std::size_t table = 0; table < of.tables.size(); ++table) {
-    const std::vector<PageId>& columns = of.tables[table];
-    const std::map<std::int64_t, std::int64_t>& first_slots = of.first_slots[table];
+  for (const std::vector<PageId>& columns : of.tables) {
     std::vector<Range> parts;
     for (std::int64_t column = 0; column < std::ssize(columns); ++column) {
-      if (columns[static_cast<std::size_t>(column)] == kNull) continue;
-      const auto late = first_slots.find(column);
-      const std::int64_t first =
-          column * page_size + (late == first_slots.end() ? 0 : late->second);
-      parts.push_back({first, std::min((column + 1) * page_size, of.num_tokens())});
+      const PageId page = columns[static_cast<std::size_t>(column)];
+      if (page == kNull) continue;
+      parts.push_back({column * page_size + state_->first_slot(page),
+                       std::min((column + 1) * page_size, of.num_tokens())});
     }
     result.emplace_back(std::move(parts));
   }

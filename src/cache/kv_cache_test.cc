@@ -336,5 +336,15 @@ TEST_F(Cancelled, StepsOfOnlyRowsThatAreNotFiniteLeaveNothingBehind) {
   EXPECT_EQ(run.feed(id, tokens(20, 500), 1), untouched.feed(same, tokens(20, 500), 1));
 }
 
+TEST(Truncate, DropsAPageThatHoldsOnlyWhatIsTakenBack) {
+  CacheRun run(rig::model("window(1)", 1, rig::sizes(1, 1, 16, 16)), {.page_size = 64});
+  const SequenceId id = run.fed(tokens(20), 20);
+  run.options.rollback = 1;
+  run.feed(id, tokens(1), 1);
+  EXPECT_EQ(run.cache.held(id), std::vector<Ranges>{(Ranges{{20, 21}})});
+  run.cache.truncate(id, 10, run.retention.kept(10, 10));
+  EXPECT_EQ(run.cache.live_bytes(), 0);
+}
+
 }  // namespace
 }  // namespace lacuna

@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "lacuna/error.h"
+#include "lacuna/integer.h"
 #include "lacuna/kv_view.h"
 #include "lacuna/memory.h"
 
@@ -189,12 +192,38 @@ const std::byte* PagePool::base() const { return std::as_const(state_->memory).d
 
 std::int64_t PagePool::num_units() const { return state_->memory.size() / kPageUnitBytes; }
 
+int PagePool::num_classes() const { return static_cast<int>(state_->classes.size()); }
+
 std::int64_t PagePool::page_bytes(int size_class) const {
   return state_->of(size_class).page_bytes;
 }
 
 int PagePool::size_class(PageId page) const {
   return state_->slab(state_->place(page).slab).size_class;
+}
+
+std::int64_t PagePool::slab(PageId page) const { return state_->place(page).slab; }
+
+bool PagePool::can_take(std::span<const std::int64_t> num_pages,
+                        std::span<const PageId> freed) const {
+  std::vector<std::int64_t> num_free;
+  for (const SizeClass& kind : state_->classes) num_free.push_back(kind.num_free);
+  std::int64_t free_slabs = num_free_slabs();
+  std::unordered_map<std::int64_t, std::int64_t> freed_of_slab;
+  for (const PageId page : freed) ++freed_of_slab[slab(page)];
+  for (const auto& [slab_idx, count] : freed_of_slab) {
+    const Slab& of = state_->slab(slab_idx);
+    std::int64_t& of_class = num_free[static_cast<std::size_t>(of.size_class)];
+    of_class += count;
+    if (count < of.num_live) continue;
+    of_class -= pages_per_slab(of.size_class);
+    ++free_slabs;
+  }
+  for (std::size_t idx = 0; idx < num_pages.size(); ++idx) {
+    const std::int64_t missing = std::max<std::int64_t>(0, num_pages[idx] - num_free[idx]);
+    free_slabs -= ceil_div(missing, pages_per_slab(static_cast<int>(idx)));
+  }
+  return free_slabs >= 0;
 }
 
 std::int64_t PagePool::num_available(int size_class) const {

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "cache/page_layout.h"
@@ -12,13 +14,14 @@
 
 namespace lacuna {
 
+// Pages of a sleeping sequence, in the file of a KvOffload. Its end gives their room there back.
+struct SleepingPages;
+
 struct Sequence {
   std::int64_t length = 0;
   std::int64_t pending_rows = 0;            // of the step it is in; 0: in none
-  std::vector<std::vector<PageId>> tables;  // [tables][columns] kNullPage: not held
-  // [tables] by column: the first written slot of a page that took the place of one that was
-  // dropped when it was half full. All other pages are written from slot 0.
-  std::vector<std::map<std::int64_t, std::int64_t>> first_slots;
+  std::vector<std::vector<PageId>> tables;  // [tables][columns] kNullPage: not held, or asleep
+  std::shared_ptr<SleepingPages> asleep;    // null: awake
   std::int64_t num_tokens() const { return length + pending_rows; }
 };
 
@@ -33,25 +36,34 @@ struct KvCache::State {
   PrefixIndex prefixes;
   std::map<SequenceId, Sequence> sequences;
   SequenceId next_id = 0;
+  // Of pages that were taken for a row inside them, because nothing older was held: the slots
+  // before it hold nothing. A page in use that is not listed holds its slots from 0 on.
+  std::unordered_map<PageId, std::int64_t> first_slots;
 
-  // Throw Error where there is no such sequence, or it is in a step.
+  // Throw Error where there is no such sequence, it is asleep, or it is asleep or in a step.
   Sequence& sequence(SequenceId id);
   const Sequence& sequence(SequenceId id) const;
+  const Sequence& awake_sequence(SequenceId id) const;
   Sequence& idle_sequence(SequenceId id);
+  const Sequence& idle_sequence(SequenceId id) const;
   SequenceId add(Sequence sequence);
   const CacheLayer& layer(std::size_t table) const {
     return shape.layers[static_cast<std::size_t>(tables[table].layer_idx)];
   }
   void check_ranges(std::span<const Ranges> ranges, const char* name) const;
 
-  // A page of a table with one reference; evicts what only the prefix index refers to.
-  std::optional<PageId> take(std::size_t table);
-  // Drops the page, where there is one: the column is null. Columns from one on, and they are gone.
-  void drop_page(Sequence& sequence, std::size_t table, std::int64_t column);
-  void drop_columns(Sequence& sequence, std::size_t table, std::int64_t first_column);
+  // A page for each entry of `of_tables`, with one reference; none where memory is short even
+  // without what only the prefix index refers to, which is evicted as needed.
+  std::optional<std::vector<PageId>> take(std::span<const std::size_t> of_tables);
+  void drop_pages(std::vector<PageId>& columns, std::int64_t first_column);
+  std::int64_t first_slot(PageId page) const;
+  void set_first_slot(PageId page, std::int64_t slot);
 
-  // One head of one page.
-  PackedHead packed_head(std::size_t table, PageId page, std::int64_t slot);
+  // One head of one page, in the pool or of a copy.
+  PackedHead packed_head(std::size_t table, PageId page, std::int64_t slot) {
+    return packed_head(table, pool.bytes(page), slot);
+  }
+  PackedHead packed_head(std::size_t table, std::byte* page, std::int64_t slot) const;
 
   // Summaries; nothing where the shape has none. `start` is of a page without keys.
   SummaryHeader& summary_header(std::size_t table, PageId page);

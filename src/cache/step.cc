@@ -47,9 +47,7 @@ bool visit_needs(const KvCache::State& state, std::span<const StepRows> rows, Vi
   constexpr std::int64_t kMostRows = std::int64_t{1} << 31;  // as plans have
   for (std::size_t idx = 0; idx < rows.size(); ++idx) {
     const auto& [id, num_rows] = rows[idx];
-    if (state.sequence(id).pending_rows > 0) {
-      throw Error(fmt::format("sequence {} is in a step; allowed: outside steps", id));
-    }
+    state.idle_sequence(id);
     if (num_rows < 1 || num_rows > kMostRows) {
       throw Error(
           fmt::format("num_rows of sequence {} is {}; allowed: 1..{}", id, num_rows, kMostRows));
@@ -61,26 +59,6 @@ bool visit_needs(const KvCache::State& state, std::span<const StepRows> rows, Vi
   }
   return std::all_of(rows.begin(), rows.end(),
                      [&](const StepRows& of) { return visit_needs(state, of, visit); });
-}
-
-// A step's pages: each need and what was taken for it. None where memory is short.
-struct Taken {
-  std::vector<Need> needs;
-  std::vector<PageId> pages;
-};
-
-std::optional<Taken> take_all(KvCache::State& state, std::span<const StepRows> rows) {
-  Taken taken;
-  const bool all = visit_needs(state, rows, [&](const Need& need) {
-    const std::optional<PageId> page = state.take(need.table);
-    if (!page) return false;
-    taken.needs.push_back(need);
-    taken.pages.push_back(*page);
-    return true;
-  });
-  if (all) return taken;
-  for (const PageId page : taken.pages) state.pool.drop(page);
-  return std::nullopt;
 }
 
 // Rows of one sequence that lie on one page.
@@ -139,16 +117,25 @@ struct KvCache::Step::State {
 };
 
 std::optional<KvCache::Step> KvCache::begin(std::span<const StepRows> rows) {
-  std::optional<Taken> taken = take_all(*state_, rows);
-  if (!taken) return std::nullopt;
-  auto& [needs, pages] = *taken;
+  std::vector<Need> needs;
+  std::vector<std::size_t> tables;
+  std::int64_t bytes = 0;
+  const auto note = [&](const Need& need) {
+    needs.push_back(need);
+    tables.push_back(need.table);
+    bytes += state_->tables[need.table].page_bytes;
+    return bytes <= state_->pool.num_units() * kPageUnitBytes;  // else no list is long enough
+  };
+  if (!visit_needs(*state_, rows, note)) return std::nullopt;
+  std::optional<std::vector<PageId>> pages = state_->take(tables);
+  if (!pages) return std::nullopt;
   for (std::size_t idx = 0; idx < needs.size(); ++idx) {
     const Need& need = needs[idx];
     std::vector<PageId>& columns = state_->sequence(need.sequence).tables[need.table];
     if (std::ssize(columns) <= need.column) {
       columns.resize(static_cast<std::size_t>(need.column + 1), kNull);
     }
-    const PageId page = pages[idx];
+    const PageId page = (*pages)[idx];
     columns[static_cast<std::size_t>(need.column)] = page;
     const std::int64_t length = state_->sequence(need.sequence).length;
     const std::int64_t first_slot =
@@ -156,10 +143,9 @@ std::optional<KvCache::Step> KvCache::begin(std::span<const StepRows> rows) {
     if (need.shared != kNull) {
       std::copy_n(state_->pool.bytes(need.shared), state_->tables[need.table].page_bytes,
                   state_->pool.bytes(page));
+      state_->set_first_slot(page, state_->first_slot(need.shared));
     } else {
-      if (first_slot > 0) {
-        state_->sequence(need.sequence).first_slots[need.table][need.column] = first_slot;
-      }
+      state_->set_first_slot(page, first_slot);
       state_->start_summary(need.table, page, first_slot);
     }
   }
@@ -171,7 +157,7 @@ std::optional<KvCache::Step> KvCache::begin(std::span<const StepRows> rows) {
       Step::State{*state_,
                   {rows.begin(), rows.end()},
                   std::move(needs),
-                  std::move(pages),
+                  std::move(*pages),
                   std::vector<bool>(state_->shape.layers.size(), false)}));
 }
 
@@ -308,9 +294,8 @@ void KvCache::Step::State::settle(const Need& need, PageId page, std::int64_t ne
     return;
   }
   cache.pool.drop(page);
-  Sequence& sequence = cache.sequence(need.sequence);
-  sequence.tables[need.table][static_cast<std::size_t>(need.column)] = need.shared;
-  if (need.shared == kNull) sequence.first_slots[need.table].erase(need.column);
+  cache.sequence(need.sequence).tables[need.table][static_cast<std::size_t>(need.column)] =
+      need.shared;
 }
 
 void KvCache::Step::State::extend_summaries(const Sequence& sequence, std::int64_t old_length) {

@@ -28,10 +28,11 @@ void take_in(float* summary, std::span<const float> key) {
 
 }  // namespace
 
-PackedHead KvCache::State::packed_head(std::size_t table, PageId page, std::int64_t slot) {
+PackedHead KvCache::State::packed_head(std::size_t table, std::byte* page,
+                                       std::int64_t slot) const {
   const CacheLayer& sizes = layer(table);
   const HeadLayout layout = head_layout(shape, sizes);
-  std::byte* const head = pool.bytes(page) + slot * layout.size_bytes;
+  std::byte* const head = page + slot * layout.size_bytes;
   return {head,        head + layout.v, head + layout.k_scales, head + layout.v_scales,
           shape.dtype, sizes.head_dim,  sizes.v_head_dim};
 }
@@ -98,7 +99,7 @@ PageSummary KvCache::summary(SequenceId sequence, int layer_idx, int kv_head,
   }
   const KvHeadPlace place = state_->head_places[layer][static_cast<std::size_t>(kv_head)];
   const std::size_t table = state_->tables_of_layer[layer][static_cast<std::size_t>(place.table)];
-  const std::vector<PageId>& pages = state_->sequence(sequence).tables[table];
+  const std::vector<PageId>& pages = state_->awake_sequence(sequence).tables[table];
   if (column < 0 || column >= std::ssize(pages) ||
       pages[static_cast<std::size_t>(column)] == KvView::kNullPage) {
     throw Error(fmt::format("column is {}; allowed: pages that sequence {} holds in layer {}",

@@ -54,7 +54,7 @@ CacheView KvCache::view(int layer_idx, std::span<const SequenceId> sequences) co
   view.kv_ = layer_view(*state_, layer);
   std::int64_t columns = 0;
   for (const SequenceId id : sequences) {
-    const std::int64_t num_tokens = state_->sequence(id).num_tokens();
+    const std::int64_t num_tokens = state_->awake_sequence(id).num_tokens();
     view.lengths_.push_back(num_tokens);
     columns = std::max(columns, ceil_div(num_tokens, state_->shape.page_size));
   }

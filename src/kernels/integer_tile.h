@@ -62,7 +62,7 @@ void pack_q_integers(void* row, const void* vector, ElementType type, std::int64
 
 template <typename Product, int kRows, int kPanels>
 void score_integer_panels(float* scores, const Lane32* q, const PanelBlock& block, int slot,
-                          const BlockShape& shape) {
+                          const BlockShape& shape, const SoonPanels* soon) {
   using Keys = typename Product::Keys;
   const std::int64_t groups =
       Product::kGroupDims == 0 ? 1 : shape.k_steps * 8 / Product::kGroupDims;
@@ -82,8 +82,13 @@ void score_integer_panels(float* scores, const Lane32* q, const PanelBlock& bloc
     for (int p = 0; p < kPanels; ++p) {
       panels[p] = static_cast<const Lane32*>(block.k[slot + p]) + group * group_steps * kPanelKeys;
     }
-    rank_update<Keys>(acc, q + group * group_steps * Keys::kParts, shape.q_lanes, panels,
-                      group_steps);
+    const Steps steps = {0, group_steps};
+    const Lane32* const rows = q + group * group_steps * Keys::kParts;
+    if (Soon<kPanels> lines; soon_of(lines, soon, slot, group * group_steps, group_steps)) {
+      rank_update<Keys>(acc, rows, shape.q_lanes, panels, steps, lines);
+    } else {
+      rank_update<Keys>(acc, rows, shape.q_lanes, panels, steps);
+    }
     for (int c = 0; c < kPanels * kVecs; ++c) {
       const std::uint16_t* const scales = block.k_scales[slot + c / kVecs];
       const F32 k_scale = widen_scales(scales + group * kPanelKeys + c % kVecs * kLanes);
@@ -103,14 +108,15 @@ void score_integer_panels(float* scores, const Lane32* q, const PanelBlock& bloc
 
 template <typename Product, int kRows>
 void score_integer_rows(float* scores, const Lane32* q, const PanelBlock& block,
-                        const BlockShape& shape) {
+                        const BlockShape& shape, const SoonPanels* soon) {
   int slot = 0;
   for (; slot + kRegisterPanels <= block.num_panels; slot += kRegisterPanels) {
     score_integer_panels<Product, kRows, kRegisterPanels>(scores + slot * kPanelKeys, q, block,
-                                                          slot, shape);
+                                                          slot, shape, soon);
   }
   for (; slot < block.num_panels; ++slot) {
-    score_integer_panels<Product, kRows, 1>(scores + slot * kPanelKeys, q, block, slot, shape);
+    score_integer_panels<Product, kRows, 1>(scores + slot * kPanelKeys, q, block, slot, shape,
+                                            soon);
   }
 }
 
@@ -184,8 +190,13 @@ void integer_value_blocks(float* o, std::int64_t o_stride, const IntegerWeights&
     for (int b = 0; b < kBlocks; ++b) {
       blocks[b] = static_cast<const Lane32*>(block.v[slot]) + (first_block + b) * kBlockLanes;
     }
+    constexpr std::int64_t kLines = kBlockLanes * 4 / kLineBytes;  // of a dim block
+    if (Soon<kBlocks> soon; first_row == 0 && soon_of_blocks(soon, block.soon_in_values, slot,
+                                                             first_block * kLines, kLines)) {
+      for (std::int64_t line = 0; line < kLines; ++line) ask_for(soon, line);
+    }
     rank_update<Product>(acc, weights.lanes[first_row] + slot * kPanelKeys / 2, kWeightLanes,
-                         blocks, Product::kPanelSteps);
+                         blocks, {0, Product::kPanelSteps});
   }
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kBlocks * kVecs; ++c) {

@@ -71,6 +71,14 @@ struct RowBlock {
   const std::int64_t* positions;  // [num_tokens]; used by a bias only
 };
 
+// Panels as they lie in memory, to be asked for ahead of their use.
+inline constexpr std::int64_t kLineBytes = 64;
+struct SoonPanels {
+  int num_panels = 0;
+  std::int64_t lines = 0;  // of a panel
+  const void* at[kBlockPanels];
+};
+
 // Up to kBlockPanels panels of one block, ascending.
 struct PanelBlock {
   int num_panels = 0;
@@ -81,6 +89,10 @@ struct PanelBlock {
   const std::int64_t* positions[kBlockPanels];  // [kPanelKeys]; used by a bias only
   const std::uint16_t* k_scales[kBlockPanels];  // f16 [groups][16 keys]; quantized only
   const std::uint16_t* v_scales[kBlockPanels];
+  // What attend() asks for while it computes the first rows' scores, and their values: memory and
+  // arithmetic then take turns at nothing. nullptr: nothing.
+  const SoonPanels* soon_in_scores = nullptr;
+  const SoonPanels* soon_in_values = nullptr;
 };
 
 // All panels of a KV head, every one of a block visited.

@@ -483,13 +483,11 @@ TEST(KvPack, RefusesWhatDoesNotFitThePage) {
   EXPECT_EQ(refusal(page.head, -1, k.view, k.view, 0), "first_slot is -1; allowed: 0 and more");
   EXPECT_EQ(refusal(page.head, 0, k.view, k.part(0, 1), 0),
             "tokens of v is 1; allowed: 2, those of k");
-  EXPECT_EQ(refusal(page.head, 0, narrow.view, k.view, 0),
-            "dims of k is 7; allowed: the page's 8");
+  EXPECT_EQ(refusal(page.head, 0, narrow.view, k.view, 0), "dims of k is 7; allowed: the page's 8");
   EXPECT_EQ(refusal(page.head, 0, k.view, k.view, 2), "head is 2; allowed: 0..1");
   TensorView whole = k.view;
   whole.dtype = DType::kInt8;
-  EXPECT_EQ(refusal(page.head, 0, whole, k.view, 0),
-            "dtype of k is int8; allowed: f32, bf16, f16");
+  EXPECT_EQ(refusal(page.head, 0, whole, k.view, 0), "dtype of k is int8; allowed: f32, bf16, f16");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -34,6 +35,12 @@ constexpr int kRegisterPanels = 1;
 constexpr int kRegisterRows = 2;
 constexpr int kRegisterPanels = 1;
 #endif
+
+// Steps of a sum.
+struct Steps {
+  std::int64_t begin;
+  std::int64_t end;
+};
 
 // One lane is an f32: a step is one multiply-add.
 struct F32Product {
@@ -90,21 +97,65 @@ struct Bf16Product {
   }
 };
 
+// Memory that is read soon: line `step` of each is asked for at a step, so that it comes while the
+// step computes.
+template <int kPanels>
+struct Soon {
+  const std::byte* at[kPanels];
+};
+struct NothingSoon {};
+inline void ask_for(NothingSoon, std::int64_t) {}
+template <int kPanels>
+inline void ask_for(const Soon<kPanels>& soon, std::int64_t step) {
+  constexpr int kSecondLevelCache = 2;
+#pragma GCC unroll 2
+  for (int p = 0; p < kPanels; ++p) {
+    __builtin_prefetch(soon.at[p] + step * kLineBytes, 0, kSecondLevelCache);
+  }
+}
+
+// Lines first_line .. first_line + num_lines - 1 of the panels of `soon` at slots first_slot ..
+// first_slot + kPanels - 1: false where they are not all there.
+template <int kPanels>
+bool soon_of(Soon<kPanels>& at, const SoonPanels* soon, std::int64_t first_slot,
+             std::int64_t first_line, std::int64_t num_lines) {
+  if (soon == nullptr || first_slot + kPanels > soon->num_panels) return false;
+  if (first_line + num_lines > soon->lines) return false;
+  for (int p = 0; p < kPanels; ++p) {
+    at.at[p] = static_cast<const std::byte*>(soon->at[first_slot + p]) + first_line * kLineBytes;
+  }
+  return true;
+}
+
+// Of the panel at one slot, num_lines from first_line on for each of kBlocks dim blocks.
+template <int kBlocks>
+bool soon_of_blocks(Soon<kBlocks>& at, const SoonPanels* soon, std::int64_t slot,
+                    std::int64_t first_line, std::int64_t num_lines) {
+  if (soon == nullptr || slot >= soon->num_panels) return false;
+  if (first_line + kBlocks * num_lines > soon->lines) return false;
+  for (int b = 0; b < kBlocks; ++b) {
+    at.at[b] =
+        static_cast<const std::byte*>(soon->at[slot]) + (first_line + b * num_lines) * kLineBytes;
+  }
+  return true;
+}
+
 // acc[r][c] += Σ_step a[r·a_stride + step] ∘ b[c][step·16 …]: a row's sum runs over the steps in
 // order, whatever the other rows and columns are, so it has the same bits in every block. A row of
 // b may stand for kParts lanes of a.
-template <typename Product, int kRows, int kCols, int kPanels>
+template <typename Product, int kRows, int kCols, int kPanels, typename SoonRead = NothingSoon>
 inline void rank_update(typename Product::Sum (&acc)[kRows][kCols], const Lane32* a,
-                        std::int64_t a_stride, const Lane32* const (&b)[kPanels],
-                        std::int64_t num_steps) {
+                        std::int64_t a_stride, const Lane32* const (&b)[kPanels], Steps steps,
+                        const SoonRead& soon = {}) {
   static_assert(kCols == kPanels * kVecs);
   constexpr int kParts = Product::kParts;
-  for (std::int64_t step = 0; step < num_steps; ++step) {
+  for (std::int64_t step = steps.begin; step < steps.end; ++step) {
     I32 columns[kCols][kParts];
 #pragma GCC unroll 32
     for (int c = 0; c < kCols; ++c) {
       Product::load(columns[c], b[c / kVecs] + step * Product::kRowLanes, c % kVecs);
     }
+    ask_for(soon, step);
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 32

@@ -33,30 +33,34 @@ namespace {
 // ---- Score tile ---------------------------------------------------------------------------------
 
 template <typename Product, int kRows, int kPanels>
-void score_panels(float* scores, std::int64_t row_stride, const Lane32* q, const void* const* k,
-                  std::int64_t k_steps) {
+void score_panels(float* scores, std::int64_t row_stride, const Lane32* q, const PanelBlock& block,
+                  std::int64_t k_steps, int first, const SoonPanels* soon) {
   F32 acc[kRows][kPanels * kVecs] = {};
   const Lane32* panels[kPanels];
-  for (int p = 0; p < kPanels; ++p) panels[p] = static_cast<const Lane32*>(k[p]);
-  rank_update<Product>(acc, q, k_steps, panels, k_steps);
+  for (int p = 0; p < kPanels; ++p) panels[p] = static_cast<const Lane32*>(block.k[first + p]);
+  Steps steps = {0, k_steps};
+  if (Soon<kPanels> lines; soon_of(lines, soon, first, 0, 0)) {
+    steps.begin = soon->lines < k_steps ? soon->lines : k_steps;
+    rank_update<Product>(acc, q, k_steps, panels, {0, steps.begin}, lines);
+  }
+  rank_update<Product>(acc, q, k_steps, panels, steps);
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kPanels * kVecs; ++c) {
-      store(scores + r * row_stride + c * kLanes, acc[r][c]);
+      store(scores + r * row_stride + first * kPanelKeys + c * kLanes, acc[r][c]);
     }
   }
 }
 
 template <typename Product, int kRows>
 void score_rows(float* scores, std::int64_t row_stride, const Lane32* q, const PanelBlock& block,
-                std::int64_t k_steps) {
+                std::int64_t k_steps, const SoonPanels* soon) {
   int slot = 0;
   for (; slot + kRegisterPanels <= block.num_panels; slot += kRegisterPanels) {
-    score_panels<Product, kRows, kRegisterPanels>(scores + slot * kPanelKeys, row_stride, q,
-                                                  block.k + slot, k_steps);
+    score_panels<Product, kRows, kRegisterPanels>(scores, row_stride, q, block, k_steps, slot,
+                                                  soon);
   }
   for (; slot < block.num_panels; ++slot) {
-    score_panels<Product, kRows, 1>(scores + slot * kPanelKeys, row_stride, q, block.k + slot,
-                                    k_steps);
+    score_panels<Product, kRows, 1>(scores, row_stride, q, block, k_steps, slot, soon);
   }
 }
 
@@ -68,6 +72,7 @@ struct Weights {
   std::int64_t row_stride;
   const void* const* panels;  // [num_panels]
   std::int64_t num_panels;
+  const SoonPanels* soon = nullptr;
 };
 
 template <typename Product, int kRows, int kBlocks>
@@ -87,8 +92,15 @@ void value_blocks(float* o, std::int64_t o_stride, const Weights& weights, std::
       blocks[b] =
           static_cast<const Lane32*>(weights.panels[slot]) + (first_block + b) * kBlockLanes;
     }
-    rank_update<Product>(acc, weights.lanes + slot * Product::kPanelSteps, weights.row_stride,
-                         blocks, Product::kPanelSteps);
+    const Lane32* const lanes = weights.lanes + slot * Product::kPanelSteps;
+    constexpr Steps kSteps = {0, Product::kPanelSteps};
+    constexpr std::int64_t kLines = Product::kPanelSteps;  // of a dim block
+    if (Soon<kBlocks> soon;
+        soon_of_blocks(soon, weights.soon, slot, first_block * kLines, kLines)) {
+      rank_update<Product>(acc, lanes, weights.row_stride, blocks, kSteps, soon);
+    } else {
+      rank_update<Product>(acc, lanes, weights.row_stride, blocks, kSteps);
+    }
   }
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kBlocks * kVecs; ++c) store(o + r * o_stride + c * kLanes, acc[r][c]);
@@ -132,9 +144,11 @@ void score_group(float* scratch, const Group& group, const RowBlock& rows, const
   for_row_pieces(group.first, group.end, [&]<int kRows>(std::int64_t row) {
     float* const scores = scratch + (row - group.first) * kBlockKeys;
     if constexpr (is_quantized(dtype_of(Product::kLanesHold))) {
-      score_integer_rows<Product, kRows>(scores, q + row * shape.q_lanes, block, shape);
+      score_integer_rows<Product, kRows>(scores, q + row * shape.q_lanes, block, shape,
+                                         row == 0 ? block.soon_in_scores : nullptr);
     } else {
-      score_rows<Product, kRows>(scores, kBlockKeys, q + row * shape.q_lanes, block, shape.k_steps);
+      score_rows<Product, kRows>(scores, kBlockKeys, q + row * shape.q_lanes, block, shape.k_steps,
+                                 row == 0 ? block.soon_in_scores : nullptr);
     }
   });
 }
@@ -152,7 +166,7 @@ void value_group(const StateBlock& state, const Group& group, const float* scrat
   for_row_pieces(group.first, group.end, [&]<int kRows>(std::int64_t row) {
     const std::int64_t idx = row - group.first;
     const Weights weights = {lanes_of(scratch + idx * kBlockKeys), kBlockKeys, block.v,
-                             block.num_panels};
+                             block.num_panels, row == 0 ? block.soon_in_values : nullptr};
     value_rows<Product, kRows>(state.o + row * shape.dim_blocks * kDimBlock, shape.dim_blocks,
                                weights, factors == nullptr ? nullptr : factors + idx);
   });
@@ -292,7 +306,7 @@ void attend_dense(const StateBlock& state, const RowBlock& rows, const DensePane
     float* const scores = dense.scores + idx * kBlockKeys;
     for_row_pieces(0, num_rows, [&]<int kRows>(std::int64_t row) {
       score_rows<Product, kRows>(scores + row * row_stride, row_stride, q + row * shape.q_lanes,
-                                 block, shape.k_steps);
+                                 block, shape.k_steps, nullptr);
     });
     for (std::int64_t row = 0; row < num_rows; ++row) {
       score_row(scores + row * row_stride, row, rows, block, rule);

@@ -35,6 +35,9 @@ void check_options(const PlanOptions& options) {
   if (options.tiles_per_item < 0) {
     refuse("tiles_per_item", text(options.tiles_per_item), "0, which chooses, or at least 1");
   }
+  if (options.split_tokens < 1) {
+    refuse("split_tokens", text(options.split_tokens), "at least 1");
+  }
   if (options.num_threads < 1 || options.num_threads > kMostThreads) {
     refuse("num_threads", text(options.num_threads), "1.." + text(kMostThreads));
   }

@@ -8,8 +8,8 @@
 
 namespace lacuna {
 
-// Cuts the tiles of each sequence and KV head into items, heaviest first, and names each one's
-// gathered sets. `tiles` is [num_sequences, num_kv_heads].
+// Cuts the tiles of each sequence and KV head into items and those into pieces, heaviest first, and
+// names each one's gathered sets. `tiles` is [num_sequences, num_kv_heads].
 void append_items(Draft& draft, std::span<const HeadTiles> tiles, const PlanOptions& options);
 
 }  // namespace lacuna
