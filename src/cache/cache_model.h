@@ -34,6 +34,8 @@ struct ModelSequence {
   std::int64_t latest_frontier = 0;
   bool keeps_policy = true;  // holds what its topology says: nothing less, nothing more
   bool evicted = false;      // a selector dropped what later queries could read
+  // Asleep: the tables as they were, while those above have only what others refer to, too.
+  std::vector<ModelTable> asleep;
   std::int64_t length() const { return std::ssize(tokens); }
 };
 
@@ -66,6 +68,11 @@ class CacheModel {
     return count;
   }
 
+  // Somebody else refers to it: another sequence, or the index of prefixes.
+  bool shared(const std::map<ContentId, std::int64_t>& count, ContentId page) const {
+    return count.at(page) + static_cast<std::int64_t>(published.count(page)) > 1;
+  }
+
   // Columns of each table that a step must take a page for.
   std::vector<std::vector<std::int64_t>> needs(const ModelRows& rows) const {
     const ModelSequence& sequence = sequences.at(rows.sequence);
@@ -76,7 +83,7 @@ class CacheModel {
       const std::int64_t last = (sequence.length() + std::ssize(rows.tokens) - 1) / page_size_;
       for (std::int64_t column = sequence.length() / page_size_; column <= last; ++column) {
         const ContentId page = content(table, column);
-        if (page == kNoContent || count.at(page) > 1) columns.push_back(column);
+        if (page == kNoContent || shared(count, page)) columns.push_back(column);
       }
     }
     return result;
@@ -133,8 +140,33 @@ class CacheModel {
         table.pages.back() = kNoContent;
         continue;
       }
-      if (count.at(table.pages.back()) > 1) cut_while_shared.insert(table.pages.back());
+      if (shared(count, table.pages.back())) cut_while_shared.insert(table.pages.back());
     }
+  }
+
+  // A copy that shares nothing, as from a file.
+  void copy(SequenceId id, SequenceId source) {
+    ModelSequence& made = sequences[id] = sequences.at(source);
+    for (ModelTable& table : made.tables) {
+      for (ContentId& page : table.pages) {
+        if (page != kNoContent) page = ++last_content_;
+      }
+    }
+  }
+
+  void sleep(SequenceId id) {
+    const std::map<ContentId, std::int64_t> count = owners();
+    ModelSequence& sequence = sequences.at(id);
+    sequence.asleep = sequence.tables;
+    for (ModelTable& table : sequence.tables) {
+      for (ContentId& page : table.pages) {
+        if (page != kNoContent && !shared(count, page)) page = kNoContent;
+      }
+    }
+  }
+  void wake(SequenceId id) {
+    ModelSequence& sequence = sequences.at(id);
+    sequence.tables = std::exchange(sequence.asleep, {});
   }
 
   Ranges present(SequenceId id, std::size_t table) const {
@@ -148,6 +180,7 @@ class CacheModel {
 
   // Their summaries may take in tokens that a sequence no longer has.
   std::set<ContentId> cut_while_shared;
+  std::set<ContentId> published;  // in the index of prefixes
 
  private:
   static ContentId content(const ModelTable& table, std::int64_t column) {

@@ -24,6 +24,16 @@ namespace lacuna::rig {
 
 using Tokens = std::vector<std::int32_t>;
 
+// Sanitized programs are ten times slower: long tests do less.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+inline constexpr bool kSanitized =
+    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 struct Model {
   LayerTable table;
   ModelShape shape;

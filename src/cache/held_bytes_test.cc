@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cache/cache_rig.h"
-#include "generate.h"
 #include "lacuna/integer.h"
 #include "lacuna/policy.h"
 
@@ -77,7 +76,7 @@ std::int64_t pages_held(const KvCache& cache, SequenceId id, std::size_t table =
 
 TEST(WindowLayer, HoldsAtMostTheBoundOfPagesForEveryWindowAndChunk) {
   std::int64_t reached = 0;
-  for (std::int64_t window = 1; window <= 70; window += generate::kSanitized ? 23 : 1) {
+  for (std::int64_t window = 1; window <= 70; window += rig::kSanitized ? 23 : 1) {
     const Model model =
         rig::model("window(" + std::to_string(window) + ")", 1, rig::sizes(1, 1, 2, 16));
     for (const std::int64_t chunk : {1, 2, 5, 15, 16, 17, 31, 48, 100}) {

@@ -4,9 +4,11 @@
 // or from a fuzzer's bytes.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -19,9 +21,14 @@
 
 #include "cache/cache_model.h"
 #include "cache/cache_rig.h"
+#include "cache/cache_scenarios.h"
+#include "cache/packed_reader.h"
 #include "lacuna/error.h"
 #include "lacuna/integer.h"
+#include "lacuna/offload.h"
 #include "lacuna/policy.h"
+#include "lacuna/prefix.h"
+#include "lacuna/sequence_file.h"
 
 namespace lacuna::rig {
 
@@ -61,118 +68,8 @@ void same(const A& is, const B& should_be, fmt::format_string<const Words&...> w
       fmt::format("{} is {}; it should be {}", fmt::format(what, words...), is, should_be));
 }
 
-struct Scenario {
-  const char* layers;
-  std::vector<LayerShape> shapes;           // repeated
-  std::vector<std::optional<int>> kv_from;  // of the first layers
-  int num_layers;
-};
-
-inline const std::vector<Scenario>& scenarios() {
-  static const std::vector<Scenario> kAll = {
-      {"window(40), full, window(24)+sink(4)", {sizes(2, 1, 4, 16)}, {}, 3},
-      {"heads(0-1: full; 2-3: window(20)), window(17)", {sizes(4, 2, 4, 16)}, {}, 2},
-      {"chunk(24), window(1), chunk(8)", {sizes(2, 2, 4, 16), sizes(1, 1, 4, 16)}, {}, 3},
-      {"window(30), full", {sizes(1, 1, 8, 16), sizes(3, 3, 4, 32)}, {}, 2},
-      {"window(16), full, window(40), full", {sizes(2, 1, 4, 16)}, {{}, {}, 0, 1}, 4},
-      {"dilated(4,8), global(first=3)+window(9)", {sizes(1, 1, 4, 16)}, {}, 2},
-      {"heads(0: window(5); 1: strided(16); 2: window(33)+sink(20))", {sizes(3, 3, 4, 16)}, {}, 1},
-      {"vertical_blocks(8,2,3), random(3,7), window(70)", {sizes(2, 1, 4, 16)}, {}, 3},
-      {"window(2), window(3), global(5,40)+window(4)", {sizes(1, 1, 4, 16)}, {}, 3},
-  };
-  return kAll;
-}
-
-inline Model model_of(const Scenario& scenario) {
-  Model model;
-  model.table = parse_layers(scenario.layers, scenario.num_layers, true);
-  for (int layer = 0; layer < scenario.num_layers; ++layer) {
-    const auto idx = static_cast<std::size_t>(layer);
-    model.shape.layers.push_back(scenario.shapes[idx % scenario.shapes.size()]);
-    if (idx < scenario.kv_from.size()) model.table.layers[idx].kv_from = scenario.kv_from[idx];
-  }
-  return model;
-}
-
-// A vector as kv_pack.h says that it is stored.
-inline std::vector<float> stored(std::vector<float> vector, DType dtype) {
-  float largest = 0;
-  for (const float x : vector) largest = std::max(largest, std::abs(x));
-  const float scale = from_f16(to_f16(largest / 127));
-  for (float& x : vector) {
-    if (dtype == DType::kBf16) x = from_bf16(to_bf16(x));
-    if (dtype == DType::kF16) x = from_f16(to_f16(x));
-    if (dtype == DType::kInt8) {
-      x = scale == 0 ? 0 : scale * std::clamp(std::nearbyint(x / scale), -127.0F, 127.0F);
-    }
-  }
-  return vector;
-}
-
-// The same vector, read where kv_view.h says that it lies.
-class PackedReader {
- public:
-  PackedReader(const KvView& kv, bool is_value, std::int64_t head, std::int64_t position)
-      : kv_(kv), is_value_(is_value), slot_(position % kv.page_size) {
-    place_ = kv.head_place(head);
-    page_ = kv.block_table[static_cast<std::size_t>(place_.table * kv.table_columns +
-                                                    position / kv.page_size)];
-  }
-
-  std::vector<float> vector() const {
-    std::vector<float> result;
-    for (std::int64_t dim = 0; dim < (is_value_ ? kv_.v_head_dim : kv_.head_dim); ++dim) {
-      result.push_back(number(dim));
-    }
-    return result;
-  }
-
- private:
-  std::int64_t panel(const KvStrides& strides) const {
-    return page_ * strides.page + place_.slot * strides.head + slot_ / 16 * 16 * strides.token;
-  }
-
-  // K: lanes of 32 bits, one after another for 16 keys. V: rows of 16 dims, of as many keys as lie
-  // side by side in one.
-  std::int64_t in_panel(std::int64_t dim) const {
-    const std::int64_t key = slot_ % 16;
-    const std::int64_t in_lane = 32 / size_bits(kv_.dtype);
-    if (!is_value_) return (dim / in_lane * 16 + key) * in_lane + dim % in_lane;
-    const std::int64_t in_row = kv_.dtype == DType::kF32 ? 1 : 2;
-    return dim / 16 * 256 + (key / in_row * 16 + dim % 16) * in_row + key % in_row;
-  }
-
-  template <typename T>
-  static T load(const void* base, std::int64_t element) {
-    T x;
-    std::memcpy(
-        &x, static_cast<const std::byte*>(base) + element * static_cast<std::int64_t>(sizeof(T)),
-        sizeof(T));
-    return x;
-  }
-
-  float number(std::int64_t dim) const {
-    const void* const base = is_value_ ? kv_.v : kv_.k;
-    const std::int64_t element = panel(is_value_ ? kv_.v_strides : kv_.k_strides) + in_panel(dim);
-    if (kv_.dtype == DType::kF32) return load<float>(base, element);
-    if (kv_.dtype == DType::kBf16) return from_bf16(load<std::uint16_t>(base, element));
-    if (kv_.dtype == DType::kF16) return from_f16(load<std::uint16_t>(base, element));
-    const void* const scales = is_value_ ? kv_.v_scales : kv_.k_scales;
-    const std::int64_t scale =
-        panel(is_value_ ? kv_.v_scale_strides : kv_.k_scale_strides) + slot_ % 16;
-    return from_f16(load<std::uint16_t>(scales, scale)) *
-           static_cast<float>(load<std::int8_t>(base, element));
-  }
-
-  const KvView& kv_;
-  bool is_value_;
-  std::int64_t slot_;
-  KvHeadPlace place_;
-  PageId page_;
-};
-
-// A new kind of operation gets a name here, a case in RandomOperations::run_one, and its effect in
-// the model: publish, match and adopt of shared prefixes; save and load; sleep and wake.
+// A new kind of operation gets a name here, a case in RandomOperations::perform, and its effect in
+// the model.
 enum class Operation {
   kCreate,
   kAppend,  // a chunk of one sequence or of several
@@ -186,7 +83,22 @@ enum class Operation {
   kPreempt,   // freed, and computed again
   kTooLarge,  // more than the pool holds
   kRefused,   // calls that break the contract
+  kPublish,
+  kAdopt,   // as much as there is of a prompt that begins like something published
+  kReload,  // saved to a file, which is loaded beside it
+  kSleep,
+  kWake,
   kCount,
+};
+
+// How often what is worth testing happened.
+struct Effects {
+  std::int64_t steps = 0;
+  std::int64_t refused = 0;  // steps, for lack of memory
+  std::int64_t hits = 0;
+  std::int64_t evicted_pages = 0;
+  std::int64_t loads = 0;
+  std::int64_t wakes = 0;
 };
 
 // One cache with a model of it. Functions throw Mismatch.
@@ -209,13 +121,12 @@ class RandomOperations {
 
   void run_one() {
     last_ = static_cast<Operation>(choices_.below(static_cast<std::int64_t>(Operation::kCount)));
-    if (mirror_.sequences.empty()) last_ = Operation::kCreate;
+    if (last_ != Operation::kWake && awake().empty()) last_ = Operation::kCreate;
     perform(last_);
     check();
   }
 
-  std::int64_t num_steps() const { return num_steps_; }      // that were given
-  std::int64_t num_refused() const { return num_refused_; }  // for lack of memory
+  const Effects& effects() const { return effects_; }
   Operation last() const { return last_; }
 
  private:
@@ -233,11 +144,18 @@ class RandomOperations {
     return {.budget_bytes = kSlabs[pick(4)] * kSlabBytes, .slab_bytes = kSlabBytes, .poison = true};
   }
 
-  SequenceId any_sequence() {
-    auto at = mirror_.sequences.begin();
-    std::advance(at, choices_.below(std::ssize(mirror_.sequences)));
-    return at->first;
+  std::vector<SequenceId> awake() const {
+    std::vector<SequenceId> ids;
+    for (const auto& [id, sequence] : mirror_.sequences) {
+      if (sequence.asleep.empty()) ids.push_back(id);
+    }
+    return ids;
   }
+  SequenceId any_sequence() {
+    const std::vector<SequenceId> ids = awake();
+    return ids[pick(std::ssize(ids))];
+  }
+  bool has_place() const { return mirror_.sequences.size() < 8; }
   Tokens new_tokens(std::int64_t count) {
     Tokens tokens;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -254,7 +172,7 @@ class RandomOperations {
     const std::int64_t page_size = cache_.shape().page_size;
     switch (operation) {
       case Operation::kCreate:
-        if (mirror_.sequences.size() < 6) mirror_.create(cache_.create());
+        if (has_place()) mirror_.create(cache_.create());
         return;
       case Operation::kAppend:
         return append_chunks();
@@ -280,22 +198,32 @@ class RandomOperations {
       case Operation::kRefused:
       case Operation::kCount:
         return refused(any_sequence());
+      case Operation::kPublish:
+        return publish(any_sequence());
+      case Operation::kAdopt:
+        return adopt();
+      case Operation::kReload:
+        return reload(any_sequence());
+      case Operation::kSleep:
+        return sleep(any_sequence());
+      case Operation::kWake:
+        return wake();
     }
   }
 
   void append_chunks() {
     const std::int64_t most = cache_.shape().page_size * (choices_.one_in(3) ? 3 : 1);
     std::vector<ModelRows> rows;
-    for (const auto& [id, sequence] : mirror_.sequences) {
+    for (const SequenceId id : awake()) {
       if (!choices_.one_in(2) && !rows.empty()) continue;
-      if (sequence.length() > 8 * cache_.shape().page_size) continue;
+      if (mirror_.sequences.at(id).length() > 8 * cache_.shape().page_size) continue;
       rows.push_back(all_of(id, new_tokens(1 + choices_.below(most))));
     }
     if (!rows.empty()) step(rows);
   }
 
   void fork() {
-    if (mirror_.sequences.size() >= 6) return;
+    if (!has_place()) return;
     const SequenceId parent = any_sequence();
     mirror_.fork(cache_.fork(parent), parent);
   }
@@ -307,9 +235,8 @@ class RandomOperations {
 
   void verify() {
     std::vector<ModelRows> rows;
-    const std::int64_t count =
-        std::min<std::int64_t>(1 + choices_.below(2), std::ssize(mirror_.sequences));
-    for (const auto& [id, sequence] : mirror_.sequences) {
+    const std::int64_t count = 1 + choices_.below(2);
+    for (const SequenceId id : awake()) {
       if (std::ssize(rows) == count) break;
       Tokens drafts = new_tokens(1 + choices_.below(cache_.shape().page_size));
       const std::int64_t accepted = choices_.below(std::ssize(drafts) + 1);
@@ -395,6 +322,183 @@ class RandomOperations {
     refuse("begin of a sequence twice", [&] { cache_.begin({{{id, 1}, {id, 1}}}); });
   }
 
+  // ---- Published prefixes ----
+
+  // A page of the index: what it stands for, and which of its slots hold anything.
+  struct Published {
+    ContentId content = kNoContent;
+    std::size_t table = 0;
+    std::int64_t column = 0;
+    std::string identity;
+    Tokens tokens;  // from position 0 to the last slot
+    std::vector<char> present;
+  };
+
+  // Forgets pages that have left the index; their bytes.
+  std::int64_t forget_evicted(bool may_be_owned = false) {
+    std::set<PageId> there;
+    cache_.for_each_published([&](PageId page) { there.insert(page); });
+    std::int64_t bytes = 0;
+    const auto owners = published_.empty() ? decltype(mirror_.owners()){} : mirror_.owners();
+    for (auto at = published_.begin(); at != published_.end();) {
+      if (there.count(at->first) != 0) {
+        ++at;
+        continue;
+      }
+      const bool owned = owners.count(at->second.content) != 0;
+      same(owned && !may_be_owned, false, "eviction of page {}, which is in use,", at->first);
+      if (!owned && !may_be_owned) ++effects_.evicted_pages;
+      if (!owned) bytes += cache_.tables()[at->second.table].page_bytes;
+      mirror_.published.erase(at->second.content);
+      at = published_.erase(at);
+    }
+    return bytes;
+  }
+
+  void publish(SequenceId id) {
+    if (choices_.one_in(16)) {
+      cache_.clear_prefixes();
+      forget_evicted(true);
+      return same(published_.size(), 0u, "pages after clear_prefixes");
+    }
+    const std::string identity = choices_.one_in(4) ? "b" : "a";
+    const ModelSequence& sequence = mirror_.sequences.at(id);
+    cache_.publish(id, identity, sequence.tokens);
+    forget_evicted(true);
+    std::map<PageId, std::pair<std::size_t, std::int64_t>> own;
+    for (std::size_t t = 0; t < sequence.tables.size(); ++t) {
+      const std::span<const PageId> pages = cache_.block_table(id, t);
+      for (std::size_t column = 0; column < pages.size(); ++column) {
+        own[pages[column]] = {t, static_cast<std::int64_t>(column)};
+      }
+    }
+    cache_.for_each_published([&](PageId page) {
+      if (published_.count(page) != 0) return;
+      same(own.count(page), 1u, "sequence {} having page {}, which it published,", id, page);
+      const auto [t, column] = own.at(page);
+      const std::int64_t page_size = cache_.shape().page_size;
+      const std::int64_t end = std::min((column + 1) * page_size, sequence.length());
+      const ModelTable& table = sequence.tables[t];
+      const ContentId content = table.pages[static_cast<std::size_t>(column)];
+      published_[page] = {
+          content,
+          t,
+          column,
+          identity,
+          {sequence.tokens.begin(), sequence.tokens.begin() + end},
+          {table.present.begin() + column * page_size, table.present.begin() + end}};
+      mirror_.published.insert(content);
+    });
+  }
+
+  void adopt() {
+    if (published_.empty() || !has_place()) return;
+    auto at = published_.begin();
+    std::advance(at, choices_.below(std::ssize(published_)));
+    Tokens prompt = at->second.tokens;
+    prompt.resize(prompt.size() - pick(std::ssize(prompt)));
+    for (const std::int32_t token : new_tokens(choices_.below(10))) prompt.push_back(token);
+    const std::string identity = at->second.identity;
+    const PrefixMatch match = cache_.match(identity, prompt);
+    const std::int64_t hit = hit_length(match, retention_, std::ssize(prompt));
+    if (hit == 0) return;
+    prompt.resize(static_cast<std::size_t>(hit));
+    const std::vector<Ranges> needed = retention_.kept(hit, hit);
+    const SequenceId id = cache_.adopt(identity, prompt, needed);
+    ++effects_.hits;
+    mirror_.create(id);
+    ModelSequence& made = mirror_.sequences.at(id);
+    made.tokens = prompt;
+    made.earliest_query = made.latest_frontier = hit;
+    made.keeps_policy = false;  // until the rollback depth is its own
+    for (std::size_t t = 0; t < needed.size(); ++t) adopt_table(id, t, identity, needed[t]);
+  }
+
+  void adopt_table(SequenceId id, std::size_t t, const std::string& identity,
+                   const Ranges& needed) {
+    ModelSequence& made = mirror_.sequences.at(id);
+    ModelTable& table = made.tables[t];
+    table.present.resize(made.tokens.size(), 0);
+    const std::int64_t page_size = cache_.shape().page_size;
+    const std::span<const PageId> pages = cache_.block_table(id, t);
+    for (std::int64_t column = 0; column < std::ssize(pages); ++column) {
+      const PageId page = pages[static_cast<std::size_t>(column)];
+      table.pages.push_back(kNoContent);
+      const Range range = {column * page_size, std::min((column + 1) * page_size, made.length())};
+      same(page == KvView::kNullPage, clip(needed, range).empty(), "a page of a hit being null");
+      if (page == KvView::kNullPage) continue;
+      same(published_.count(page), 1u, "page {} of a hit being published", page);
+      const Published& of = published_.at(page);
+      same(of.table, t, "table of a hit's page");
+      same(of.column, column, "column of a hit's page");
+      same(of.identity, identity, "identity of a hit's page");
+      const bool same_tokens =
+          std::ssize(of.tokens) >= range.end &&
+          std::equal(made.tokens.begin(), made.tokens.begin() + range.end, of.tokens.begin());
+      same(same_tokens, true, "tokens of a hit's page being those of the prompt");
+      table.pages.back() = of.content;
+      for (std::int64_t p = range.begin; p < range.end; ++p) {
+        table.present[static_cast<std::size_t>(p)] =
+            of.present[static_cast<std::size_t>(p - range.begin)];
+      }
+      if (std::ssize(of.tokens) > range.end) mirror_.cut_while_shared.insert(of.content);
+    }
+  }
+
+  // ---- Files ----
+
+  static std::string scratch_path(const char* name) {
+    static int count = 0;
+    return (std::filesystem::temp_directory_path() /
+            fmt::format("lacuna_{}_{}_{}", name, ::getpid(), count++))
+        .string();
+  }
+
+  void reload(SequenceId id) {
+    if (!has_place() || !choices_.one_in(32)) return;  // a file costs more than all else
+    const std::string path = scratch_path("sequence");
+    save_sequence(cache_, id, "identity", mirror_.sequences.at(id).tokens, path);
+    const bool fits = has_room(classes(mirror_.sequences.at(id).tables));
+    const std::optional<LoadedSequence> loaded = load_sequence(cache_, path, "identity");
+    std::filesystem::remove(path);
+    forget_evicted();
+    same(loaded.has_value(), fits, "a sequence's being loaded");
+    if (!loaded) return;
+    same(loaded->tokens == mirror_.sequences.at(id).tokens, true, "loaded tokens being the same");
+    ++effects_.loads;
+    mirror_.copy(loaded->sequence, id);
+  }
+
+  void sleep(SequenceId id) {
+    if (!offload_) offload_.emplace(cache_, scratch_path("offload"), std::int64_t{1} << 30);
+    same(offload_->sleep(id), true, "a sequence's going to sleep");
+    mirror_.sleep(id);
+    refuse("fork of a sleeping sequence", [&] { cache_.fork(id); });
+    refuse("begin of a sleeping sequence", [&] { cache_.begin({{{id, 1}}}); });
+    refuse("retain of a sleeping sequence",
+           [&] { cache_.retain(id, std::vector<Ranges>(cache_.tables().size())); });
+  }
+
+  void wake() {
+    std::vector<SequenceId> ids;
+    for (const auto& [id, sequence] : mirror_.sequences) {
+      if (!sequence.asleep.empty()) ids.push_back(id);
+    }
+    if (ids.empty()) return;
+    const SequenceId id = ids[pick(std::ssize(ids))];
+    if (choices_.one_in(8)) return free(id);
+    const ModelSequence& sequence = mirror_.sequences.at(id);
+    std::vector<std::int64_t> pages_of_class = classes(sequence.asleep);
+    const std::vector<std::int64_t> there = classes(sequence.tables);
+    for (std::size_t c = 0; c < there.size(); ++c) pages_of_class[c] -= there[c];
+    const bool fits = has_room(pages_of_class);
+    same(offload_->wake(id), fits, "a sequence's waking up");
+    forget_evicted();
+    if (!fits) return;
+    ++effects_.wakes;
+    mirror_.wake(id);
+  }
+
   // ---- Steps ----
 
   std::vector<StepRows> rows_of(std::span<const ModelRows> parts) {
@@ -421,20 +525,48 @@ class RandomOperations {
     const std::int64_t before = cache_.live_bytes();
     std::optional<KvCache::Step> step = cache_.begin(rows);
     same(step.has_value(), fits, "a step's being given");
-    same(cache_.live_bytes(), before + (fits ? bytes : 0), "live bytes once a step began");
-    ++(fits ? num_steps_ : num_refused_);
+    const std::int64_t evicted = forget_evicted();
+    same(evicted == 0 || fits, true, "nothing being evicted for a step that is refused");
+    same(cache_.live_bytes(), before + (fits ? bytes : 0) - evicted, "live bytes in a step");
+    ++(fits ? effects_.steps : effects_.refused);
     return step;
   }
 
+  std::vector<std::int64_t> classes(std::span<const ModelTable> tables) const {
+    std::vector<std::int64_t> pages_of_class(cache_.tables().size(), 0);
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+      const auto& pages = tables[t].pages;
+      pages_of_class[static_cast<std::size_t>(cache_.tables()[t].size_class)] +=
+          std::ssize(pages) - std::count(pages.begin(), pages.end(), kNoContent);
+    }
+    return pages_of_class;
+  }
+
+  // Is there room where everything is evicted that no sequence refers to?
   bool has_room(std::span<const std::int64_t> pages_of_class) {
+    std::set<PageId> owned;
+    for (const auto& [id, sequence] : mirror_.sequences) {
+      for (std::size_t t = 0; t < sequence.tables.size(); ++t) {
+        const std::span<const PageId> pages = cache_.block_table(id, t);
+        owned.insert(pages.begin(), pages.end());
+      }
+    }
     const PagePool& pool = cache_.pool();
-    std::int64_t slabs = pool.num_free_slabs();
+    std::map<std::int64_t, std::pair<int, std::int64_t>> used;  // slabs: class, pages
+    pool.for_each_live([&](PageId page, int size_class) {
+      if (owned.count(page) == 0) return;
+      auto& slab = used[page * kPageUnitBytes / pool_options_.slab_bytes];
+      slab = {size_class, slab.second + 1};
+    });
+    std::vector<std::int64_t> open(pages_of_class.size(), 0);
+    for (const auto& [slab, use] : used) {
+      open[static_cast<std::size_t>(use.first)] += pool.pages_per_slab(use.first) - use.second;
+    }
+    std::int64_t slabs = pool.num_slabs() - std::ssize(used);
     for (std::size_t c = 0; c < pages_of_class.size(); ++c) {
       if (pages_of_class[c] == 0) continue;
-      const auto size_class = static_cast<int>(c);
-      const std::int64_t per_slab = pool.pages_per_slab(size_class);
-      const std::int64_t open = pool.num_available(size_class) - pool.num_free_slabs() * per_slab;
-      slabs -= std::max<std::int64_t>(0, pages_of_class[c] - open + per_slab - 1) / per_slab;
+      const std::int64_t per_slab = pool.pages_per_slab(static_cast<int>(c));
+      slabs -= std::max<std::int64_t>(0, pages_of_class[c] - open[c] + per_slab - 1) / per_slab;
     }
     return slabs >= 0;
   }
@@ -520,7 +652,7 @@ class RandomOperations {
       same(cache_.length(id), sequence.length(), "length");
     }
     if (ids != cache_.sequences()) throw Mismatch("sequences differ");
-    if (ids.empty()) return;
+    if (awake().empty()) return;
     const SequenceId id = any_sequence();
     check_held(id);
     check_readers(id);
@@ -531,8 +663,16 @@ class RandomOperations {
   // Every page of a table is a page of the pool with as many references as owners, shared exactly
   // where its content is.
   void check_pages() {
+    const std::map<ContentId, std::int64_t> owners = mirror_.owners();
     std::map<ContentId, PageId> place;
     std::map<PageId, ContentId> content;
+    for (const auto& [page, of] : published_) {
+      place[of.content] = page;
+      content[page] = of.content;
+      const auto owned = owners.find(of.content);
+      const std::int64_t others = owned == owners.end() ? 0 : owned->second;
+      same(cache_.pool().references(page), others + 1, "references to published page {}", page);
+    }
     for (const auto& [id, sequence] : mirror_.sequences) {
       for (std::size_t t = 0; t < sequence.tables.size(); ++t) {
         const std::span<const PageId> is = cache_.block_table(id, t);
@@ -551,9 +691,11 @@ class RandomOperations {
         }
       }
     }
-    for (const auto& [page, owners] : mirror_.owners()) {
-      same(cache_.pool().references(place.at(page)), owners, "references");
+    for (const auto& [page, count] : owners) {
+      same(cache_.pool().references(place.at(page)),
+           count + static_cast<std::int64_t>(mirror_.published.count(page)), "references");
     }
+    same(mirror_.published.size(), published_.size(), "published pages");
     std::size_t live = 0;
     cache_.pool().for_each_live([&](PageId page, int) {
       ++live;
@@ -745,9 +887,10 @@ class RandomOperations {
   CacheModel mirror_;
   Policy policy_;
   std::vector<std::vector<Topology>> topologies_;  // [layers][query heads]
+  std::map<PageId, Published> published_;
+  std::optional<KvOffload> offload_;
   Operation last_ = Operation::kCreate;
-  std::int64_t num_steps_ = 0;
-  std::int64_t num_refused_ = 0;
+  Effects effects_;
 };
 
 }  // namespace lacuna::rig

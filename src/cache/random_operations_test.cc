@@ -5,8 +5,6 @@
 #include <cstdlib>
 #include <string>
 
-#include "generate.h"
-
 namespace lacuna {
 namespace {
 
@@ -19,12 +17,11 @@ std::uint64_t first_seed() {
   return set == nullptr ? 20250117 : std::stoull(set);
 }
 
-void run(std::int64_t num_operations) {
-  constexpr std::int64_t kOfOneCache = 250;
-  std::int64_t steps = 0;
-  std::int64_t refused = 0;
-  for (std::int64_t done = 0; done < num_operations; done += kOfOneCache) {
-    const std::uint64_t seed = first_seed() + static_cast<std::uint64_t>(done / kOfOneCache);
+constexpr std::int64_t kOfOneCache = 250;
+
+void run(std::int64_t num_operations, std::uint64_t seed) {
+  rig::Effects sum;
+  for (std::int64_t done = 0; done < num_operations; done += kOfOneCache, ++seed) {
     Choices choices(seed);
     RandomOperations operations(choices);
     for (std::int64_t idx = 0; idx < kOfOneCache; ++idx) {
@@ -36,17 +33,36 @@ void run(std::int64_t num_operations) {
                << " starts with it";
       }
     }
-    steps += operations.num_steps();
-    refused += operations.num_refused();
+    const rig::Effects& effects = operations.effects();
+    sum.steps += effects.steps;
+    sum.refused += effects.refused;
+    sum.hits += effects.hits;
+    sum.evicted_pages += effects.evicted_pages;
+    sum.loads += effects.loads;
+    sum.wakes += effects.wakes;
   }
-  // Both happen often, or little was tested.
-  EXPECT_GT(steps, num_operations / 5);
-  EXPECT_GT(refused, num_operations / 200);
+  // All of them happen often, or little was tested.
+  EXPECT_GT(sum.steps, num_operations / 5);
+  EXPECT_GT(sum.refused, num_operations / 200);
+  EXPECT_GT(sum.hits, num_operations / 200);
+  EXPECT_GT(sum.evicted_pages, num_operations / 200);
+  EXPECT_GT(sum.loads, num_operations / 2000);
+  EXPECT_GT(sum.wakes, num_operations / 200);
 }
 
-TEST(RandomOperations, LeaveTheCacheAsItsModelSays) { run(generate::kSanitized ? 5'000 : 100'000); }
+TEST(RandomOperations, LeaveTheCacheAsItsModelSays) {
+  run(rig::kSanitized ? 5'000 : 100'000, first_seed());
+}
 
-TEST(RandomOperationsLong, LeaveTheCacheAsItsModelSays) { run(10'000'000); }
+// Ten million in all, each part of them in less time than a test may take.
+class RandomOperationsLong : public testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(RandomOperationsLong, LeaveTheCacheAsItsModelSays) {
+  constexpr std::int64_t kOperations = 500'000;
+  run(kOperations, first_seed() + 1'000 + GetParam() * (kOperations / kOfOneCache));
+}
+
+INSTANTIATE_TEST_SUITE_P(Parts, RandomOperationsLong, testing::Range<std::uint64_t>(0, 20));
 
 }  // namespace
 }  // namespace lacuna
