@@ -252,6 +252,24 @@ TEST(ShortMemory, TakesNothingAndTheOtherStepsStillFit) {
             untouched.feed(untouched.fed(tokens(40), 40), tokens(30, 700), 10));
 }
 
+TEST(ConstMembers, OfOneCacheMayBeCalledByManyThreadsAtOnce) {
+  CacheRun run(rig::model("window(24), full", 2, rig::sizes(2, 1, 4, 16)), {.summaries = true});
+  const SequenceId id = run.fed(tokens(50), 50);
+  const KvCache& cache = run.cache;
+  const std::int64_t bytes = cache.live_bytes();
+  ThreadPool pool(4);
+  pool.run([&](std::int64_t) {
+    for (int turn = 0; turn < 50; ++turn) {
+      EXPECT_EQ(cache.view(1, {&id, 1}).kv().lengths[0], 50);
+      EXPECT_EQ(cache.summary(id, 1, 0, 3).positions, (Range{48, 50}));
+      EXPECT_EQ(cache.live_bytes(), bytes);
+      EXPECT_EQ(cache.held(id)[1], (Ranges{{0, 50}}));
+      EXPECT_GT(cache.step_bytes({{{id, 20}}}), 0);
+      EXPECT_EQ(cache.pool().references(cache.block_table(id, 1)[0]), 1);
+    }
+  });
+}
+
 // A caller stops between layers or inside one, and drops the step.
 class Cancelled : public testing::Test {
  protected:
