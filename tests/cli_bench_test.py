@@ -205,7 +205,7 @@ class Words(unittest.TestCase):
     def test_the_verb_and_what_it_lacks(self):
         result = run("bench")
         self.assertEqual(result.returncode, 2)
-        self.assertIn("no verb is given; allowed: kernels", result.stderr)
+        self.assertIn("no verb is given; allowed: ", result.stderr)
         result = run("bench", "kernls")
         self.assertIn("did you mean 'kernels'?", result.stderr)
 

@@ -99,6 +99,9 @@ inline constexpr AttentionShape kAttentionShapes[] = {
 // ---- Dtypes and tolerances ----------------------------------------------------------------------
 
 inline constexpr DType kDTypes[] = {DType::kF32, DType::kBf16, DType::kF16};
+// Of keys and values.
+inline constexpr DType kStoredDTypes[] = {DType::kF32, DType::kBf16, DType::kF16, DType::kInt8,
+                                          DType::kInt4};
 
 // How far a result may lie from the definition in double over the stored numbers:
 //

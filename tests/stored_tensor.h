@@ -92,13 +92,32 @@ inline double value(std::uint32_t word, DType dtype) {
   return sign * std::ldexp(significand, std::max(exponent, 1) - f.max_exponent - fraction_bits);
 }
 
+// Numbers of each vector, int4: of each group of 32 dims, as whole multiples of its scale, a
+// binary16. Doing it twice changes nothing: the largest is the limit times the scale.
+inline void quantize(Values& values, DType dtype) {
+  const float limit = dtype == DType::kInt8 ? 127 : 7;
+  const std::int64_t group = dtype == DType::kInt8 ? values.dims : 32;
+  for (auto at = values.data.begin(); at != values.data.end(); at += group) {
+    double largest = 0;
+    for (auto x = at; x != at + group; ++x) largest = std::max(largest, std::abs(*x));
+    const double scale =
+        nearest(static_cast<double>(static_cast<float>(largest) / limit), DType::kF16);
+    for (auto x = at; x != at + group && scale > 0; ++x) {
+      const float ratio = static_cast<float>(*x) / static_cast<float>(scale);
+      *x = static_cast<double>(std::clamp(std::nearbyint(ratio), -limit, limit)) * scale;
+    }
+  }
+}
+
 // Numbers around 0 with a deviation of about 1, as the dtype holds them.
 inline void randomize(Values& values, DType dtype, std::mt19937_64& random) {
+  const DType rounded = is_quantized(dtype) ? DType::kF32 : dtype;
   for (double& value : values.data) {
     double sum = 0;
     for (int i = 0; i < 3; ++i) sum += std::ldexp(static_cast<double>(random() >> 11), -52) - 1;
-    value = nearest(sum, dtype);
+    value = nearest(sum, rounded);
   }
+  if (is_quantized(dtype)) quantize(values, dtype);
 }
 
 // ---- Memory -------------------------------------------------------------------------------------

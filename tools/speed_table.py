@@ -1,5 +1,6 @@
-"""Tables of stored measurements for the documents: docs/data holds what `lacuna bench kernels --json`
-and bench/peers/attention_peers.py --json wrote. Nothing is measured here.
+"""Tables of stored measurements for the documents: docs/data holds what `lacuna bench kernels --json`,
+`lacuna bench decode --json` (its list of speeds, and Gemma 3 270M at 32k) and the scripts of
+bench/peers wrote. Nothing is measured here.
 """
 
 import json
@@ -7,6 +8,8 @@ import pathlib
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "docs" / "data"
 KERNELS, PEERS = DATA / "bench_kernels.json", DATA / "attention_peers.json"
+DECODE, GEMMA = DATA / "bench_decode.json", DATA / "bench_decode_gemma.json"
+DECODE_PEERS = DATA / "decode_peers.json"
 
 
 def load(path, format_name):
@@ -23,6 +26,8 @@ def value_text(unit, value):
         return f"{100 * value:.1f} %"
     if unit == "MiB":
         return f"{value:.1f} MiB"
+    if unit == "ms":
+        return f"{value:.3f} ms"
     return f"{value:.2f}×" if unit == "times" else f"{value:.3f}"
 
 
@@ -93,10 +98,75 @@ def peers_rows(_kernels, peers=None):
     return text
 
 
+def decode_machine(document):
+    """What all figures of a decode run share."""
+    machine, request = document["machine"], document["request"]
+    return (f"{machine['cpu']}, {document['rows'][0]['threads']} threads, kernels "
+            f"`{document['rows'][0]['isa']}`; medians of {request['repetitions']} rounds over all "
+            "rows, the probe's read bandwidth beside each.\n\n")
+
+
+def decode(document, peers):
+    """What is wanted of decode and what was measured."""
+    text = decode_machine(document) + "| what | wanted | measured |\n| --- | ---: | ---: |\n"
+    for goal in document["goals"]:
+        text += goal_row(goal["what"], goal["unit"], goal["bound"], goal["at_most"], goal["value"],
+                         goal["met"])
+    for goal in peers["goals"]:
+        text += goal_row(goal["what"], "times", goal["bound"], False, goal["value"], goal["met"])
+    return text
+
+
+def decode_rows(document, _peers):
+    """Every row of the run."""
+    text = decode_machine(document)
+    text += ("| row | step ms | p10..p90 | bound ms | plan µs | pages µs | append µs | read GB/s "
+             "| of the probe's | held as predicted | largest error |\n"
+             "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: |\n")
+    for row in document["rows"]:
+        step = row["step_seconds"]
+
+        def median(key, row=row):
+            values = sorted(one[key] for one in row["rounds"])
+            return 1e6 * values[len(values) // 2]
+        read = sum(kind["read_bytes"] for kind in row["kinds"])
+        text += (f"| {row['name']} | {1e3 * step['p50']:.3g} "
+                 f"| {1e3 * step['p10']:.3g}..{1e3 * step['p90']:.3g} "
+                 f"| {1e3 * row['bound_seconds']['p50']:.3g} | {median('plan_seconds'):.3g} "
+                 f"| {median('cache_seconds'):.3g} | {median('append_seconds'):.3g} "
+                 f"| {read / step['p50'] / 1e9:.1f} "
+                 f"| {100 * row['share_of_bandwidth']['p50']:.1f} % "
+                 f"| {'yes' if row['as_predicted'] else '**no**'} "
+                 f"| {row['check']['max_error']:.2g} |\n")
+    return text
+
+
+def decode_model(document, _peers):
+    """The layers of one model: held and read beside predicted, time beside the bound."""
+    (row,) = document["rows"]
+    text = ("| layers | held, predicted | held | read a step, predicted | read | ms |\n"
+            "| --- | ---: | ---: | ---: | ---: | ---: |\n")
+    for idx, kind in enumerate(row["kinds"]):
+        seconds = sorted(one["kind_seconds"][idx] for one in row["rounds"])[len(row["rounds"]) // 2]
+        text += (f"| {kind['num_layers']} × {kind['attend']} | {kind['predicted_held_bytes']:,} "
+                 f"| {kind['held_bytes']:,} | {kind['predicted_read_bytes']:,} "
+                 f"| {kind['read_bytes']:,} | {1e3 * seconds:.3f} |\n")
+    step, bound = row["step_seconds"]["p50"], row["bound_seconds"]["p50"]
+    return text + (f"\nA step takes {1e3 * step:.2f} ms, plans, pages and appending "
+                   f"({100 * row['overhead']['p50']:.1f} %) included; the bytes it reads over the "
+                   f"probe's bandwidth at a working set of {row['bandwidth_set_bytes']:,} bytes "
+                   f"are {1e3 * bound:.2f} ms.\n")
+
+
 TABLES = {"speed": speed, "kernels": kernels_rows, "peers": peers_rows}
+DECODE_TABLES = {"decode": (decode, DECODE), "decode rows": (decode_rows, DECODE),
+                 "decode gemma": (decode_model, GEMMA)}
 
 
 def table(name):
     """The named table from the stored files."""
+    if name in DECODE_TABLES:
+        function, path = DECODE_TABLES[name]
+        return function(load(path, "lacuna-bench-decode"), load(DECODE_PEERS, "lacuna-decode-peers"))
     peers = load(PEERS, "lacuna-attention-peers") if PEERS.exists() else None
     return TABLES[name](load(KERNELS, "lacuna-bench-kernels"), peers)

@@ -40,6 +40,37 @@ PEERS = {"results": [{"row": "full n4096", "peer": "sdpa", "peer_is": {"form": "
                    {"what": "over flex", "bound": 3, "value": None, "met": False}]}
 
 
+DECODE = {"machine": {"cpu": "A CPU"}, "request": {"repetitions": 7},
+          "rows": [{"name": "kv 32768", "threads": 2, "isa": "avx2", "step_seconds": statistics(0.004),
+                    "bound_seconds": statistics(0.003), "overhead": statistics(0.01),
+                    "share_of_bandwidth": statistics(0.9), "as_predicted": False,
+                    "bandwidth_set_bytes": 5000, "check": {"max_error": 0.0123},
+                    "kinds": [{"attend": "full", "num_layers": 3, "predicted_held_bytes": 1000,
+                               "held_bytes": 1064, "predicted_read_bytes": 900,
+                               "read_bytes": 8000000}],
+                    "rounds": [{"plan_seconds": 2e-6, "cache_seconds": 3e-6, "append_seconds": 4e-6,
+                                "kind_seconds": [0.0035]}]}],
+          "goals": [goal("hit", "ms", 1, 0.5, at_most=True)]}
+DECODE_PEERS = {"goals": [{"what": "over PyTorch", "bound": 3, "value": 2.5, "met": False}]}
+
+
+class DecodeTable(unittest.TestCase):
+    def test_goals_of_the_run_and_of_the_peer(self):
+        text = speed_table.decode(DECODE, DECODE_PEERS)
+        self.assertIn("A CPU, 2 threads, kernels `avx2`; medians of 7 rounds", text)
+        self.assertIn("| hit | ≤ 1.000 ms | 0.500 ms |\n", text)
+        self.assertIn("| over PyTorch | ≥ 3.00× | **2.50×** |\n", text)
+
+    def test_a_row_that_is_not_as_predicted_says_so(self):
+        self.assertIn("| kv 32768 | 4 | 3.6..4.4 | 3 | 2 | 3 | 4 | 2.0 | 90.0 % | **no** | 0.012 |",
+                      speed_table.decode_rows(DECODE, None))
+
+    def test_a_model_by_its_kinds_of_layers(self):
+        text = speed_table.decode_model(DECODE, None)
+        self.assertIn("| 3 × full | 1,000 | 1,064 | 900 | 8,000,000 | 3.500 |", text)
+        self.assertIn("A step takes 4.00 ms", text)
+
+
 class SpeedTable(unittest.TestCase):
     def test_one_line_a_goal_and_a_missed_one_is_bold(self):
         text = speed_table.speed(KERNELS, PEERS)

@@ -5,6 +5,7 @@ import sys
 import unittest
 
 import attention_peers
+import decode_peers
 from attention_peers import compared, goal_value, goals_of, percentiles, table_text
 from random_problems import draw_problem, flags_of
 from topology_mask import mask_of, terms_of
@@ -109,6 +110,18 @@ class Figures(unittest.TestCase):
     def test_every_peer_of_a_goal_is_started(self):
         for _, attend, _, peer, _, _ in attention_peers.GOALS:
             self.assertIn(peer, attention_peers.PEERS[attend.partition("(")[0]])
+
+
+class Decode(unittest.TestCase):
+    def test_the_bound_is_against_the_form_that_is_fastest(self):
+        rounds = [{"ours": 1.0, "share": 0.9, "peers": {"slow": 9.0, "fast": 4.0}},
+                  {"ours": 2.0, "share": 0.8, "peers": {"slow": 3.0, "fast": 4.0}},
+                  {"ours": 1.0, "share": 0.7, "peers": {"slow": 9.0, "fast": 2.0}}]
+        found = decode_peers.compared("bf16", rounds)
+        self.assertEqual(found["best_peer"], "fast")
+        self.assertEqual(found["speedup"]["p50"], 2.0)
+        self.assertEqual((found["ours_seconds"], found["share_of_bandwidth"]), (1.0, 0.8))
+        self.assertIn("2.00 times faster than fast", decode_peers.table_text([found]))
 
 
 class Processes(unittest.TestCase):

@@ -46,10 +46,10 @@ struct AttentionOptions {
 //   q becomes n · q_scale, q_scale = max|q| / 127 for a row and head, so that before the softcap
 //     |score error| <= ε = sm_scale · q_scale/2 · Σ_d |k_d|                     (ε: its largest)
 //   lse is off by at most ε, and an output by at most
-//     (e^(2ε) − 1) · max_j |v_j − out|                                           from the scores
-//     + 127/255.97 · max_j v_scale_j   (int4: 7/255.97, a group of dims on its own)  from weights
+//     (e^(2ε) − 1) · max_j |v_j − out|    from the scores (a learned sink counts as a v_j of 0)
+//     + 0.497 · max_j v_scale_j           from weights; int4: 0.0274, each group of dims alone
 // beside f32's rounding: weights of a block of 256 keys are whole numbers of 1/32767 of the largest
-// P · v_scale. A q that is not finite gives NaN.
+// P · v_scale (docs/math.md). A q that is not finite gives NaN.
 
 // Bytes of workspace that run() needs. With the length of the sequences grow only a bit for each 16
 // keys of a KV head, gathered keys, which are packed once a KV head, and where the plan has cut an

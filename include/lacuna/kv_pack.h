@@ -37,7 +37,7 @@ PackedBytes packed_bytes(DType dtype, std::int64_t head_dim, std::int64_t v_head
 // f32, bf16, f16: the nearest stored number, ties to even; the same type is copied as it is.
 // int8: scale = max|x| / 127 as f16, integer = x / scale, the f16, to the nearest, ties to even,
 //   within ±127. So |x − integer · scale| <= scale / 2 + 127 · |scale − max|x| / 127|, the second
-//   being at most 2^-12 of max|x| or 127 · 2^-25.
+//   being at most 2^-11 of max|x| or 127 · 2^-25.
 // int4: the same for each group of kInt4Group dims, with 7 in place of 127.
 // A vector (int4: group) of zeros, or of nothing above 2^-25 of that limit, has a scale of 0 and
 // reads as zeros. One that holds a number which is not finite, or whose scale is beyond f16, has a

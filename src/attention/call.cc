@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "attention/key_blocks.h"
 #include "lacuna/error.h"
@@ -17,8 +18,13 @@
 namespace lacuna {
 namespace {
 
-void require(bool holds, const char* name, std::int64_t value, const std::string& allowed) {
-  if (!holds) throw Error(fmt::format("{} is {}; allowed: {}", name, value, allowed));
+// `allowed` is a pattern of fmt: messages are not made where nothing is wrong.
+template <typename... Args>
+void require(bool holds, const char* name, std::int64_t value, fmt::format_string<Args...> allowed,
+             Args&&... args) {
+  if (holds) return;
+  throw Error(fmt::format("{} is {}; allowed: {}", name, value,
+                          fmt::format(allowed, std::forward<Args>(args)...)));
 }
 
 void check_plan(const Plan& plan) {
@@ -28,16 +34,15 @@ void check_plan(const Plan& plan) {
                             plan.tile.k, tile.q, tile.k));
   }
   require(plan.split_tokens == kSplitTokens || plan.cuts.empty(), "split_tokens of the plan",
-          plan.split_tokens, fmt::format("the kernels' {}", kSplitTokens));
+          plan.split_tokens, "the kernels' {}", kSplitTokens);
 }
 
 void check_q(const Plan& plan, const TensorView& q, const KvView& kv) {
-  require(q.shape[0] == plan.indptr.back(), "rows of q", q.shape[0],
-          fmt::format("the plan's {}", plan.indptr.back()));
-  require(q.shape[1] == plan.heads.num_q_heads, "heads of q", q.shape[1],
-          fmt::format("the plan's {}", plan.heads.num_q_heads));
-  require(q.shape[2] == kv.head_dim, "head_dim of q", q.shape[2],
-          fmt::format("kv's {}", kv.head_dim));
+  require(q.shape[0] == plan.indptr.back(), "rows of q", q.shape[0], "the plan's {}",
+          plan.indptr.back());
+  require(q.shape[1] == plan.heads.num_q_heads, "heads of q", q.shape[1], "the plan's {}",
+          plan.heads.num_q_heads);
+  require(q.shape[2] == kv.head_dim, "head_dim of q", q.shape[2], "kv's {}", kv.head_dim);
   if (is_quantized(q.dtype)) {
     throw Error(fmt::format("dtype of q is {}; allowed: f32, bf16, f16", to_string(q.dtype)));
   }
@@ -47,12 +52,12 @@ void check_q(const Plan& plan, const TensorView& q, const KvView& kv) {
 void check_kv(const Plan& plan, const KvView& kv) {
   check(kv);
   require(kv.num_kv_heads == plan.heads.num_kv_heads, "num_kv_heads of kv", kv.num_kv_heads,
-          fmt::format("the plan's {}", plan.heads.num_kv_heads));
+          "the plan's {}", plan.heads.num_kv_heads);
   require(kv.head_dim <= 576, "head_dim", kv.head_dim, "1..576");
   require(kv.v_head_dim <= 576, "v_head_dim", kv.v_head_dim, "1..576");
   const auto num_sequences = static_cast<std::int64_t>(plan.sequences.size());
   require(kv.num_sequences() == num_sequences, "sequences of kv", kv.num_sequences(),
-          fmt::format("the plan's {}", num_sequences));
+          "the plan's {}", num_sequences);
   for (std::size_t s = 0; s < plan.sequences.size(); ++s) {
     if (kv.lengths[s] != plan.sequences[s].length) {
       throw Error(fmt::format("sequence {} of kv has {} keys; allowed: the {} it was planned for",
@@ -63,8 +68,8 @@ void check_kv(const Plan& plan, const KvView& kv) {
 
 void check_per_head(const char* name, std::span<const float> values, int num_q_heads) {
   require(values.empty() || static_cast<int>(values.size()) == num_q_heads, name,
-          static_cast<std::int64_t>(values.size()),
-          fmt::format("none, or one for each of {} query heads", num_q_heads));
+          static_cast<std::int64_t>(values.size()), "none, or one for each of {} query heads",
+          num_q_heads);
 }
 
 void check_options(const AttentionOptions& options, int num_q_heads) {
@@ -107,6 +112,8 @@ Call make_call(const Plan& plan, const TensorView& q, const KvView& kv,
   Call call = {plan, q, kv, options, kernel};
   call.shape = {kernel.k_steps(kv.head_dim), ceil_div(kv.v_head_dim, kDimBlock),
                 kernel.q_lanes(kv.head_dim)};
+  call.k_panel_lanes = kernel.k_panel_lanes(kv.head_dim) + kernel.scale_lanes(kv.head_dim);
+  call.v_panel_lanes = kernel.v_panel_lanes(kv.v_head_dim) + kernel.scale_lanes(kv.v_head_dim);
   call.sm_scale = options.sm_scale.value_or(1.0F / std::sqrt(static_cast<float>(kv.head_dim)));
   call.group = plan.heads.num_q_heads / plan.heads.num_kv_heads;
   call.num_threads = options.pool == nullptr ? 1 : options.pool->num_threads();
@@ -124,12 +131,10 @@ Call make_call(const Plan& plan, const TensorView& q, const KvView& kv,
 }
 
 void check_output(const Call& call, const MutableTensorView& out, std::span<float> lse) {
-  require(out.shape[0] == call.q.shape[0], "rows of out", out.shape[0],
-          fmt::format("q's {}", call.q.shape[0]));
-  require(out.shape[1] == call.q.shape[1], "heads of out", out.shape[1],
-          fmt::format("q's {}", call.q.shape[1]));
-  require(out.shape[2] == call.kv.v_head_dim, "v_head_dim of out", out.shape[2],
-          fmt::format("kv's {}", call.kv.v_head_dim));
+  require(out.shape[0] == call.q.shape[0], "rows of out", out.shape[0], "q's {}", call.q.shape[0]);
+  require(out.shape[1] == call.q.shape[1], "heads of out", out.shape[1], "q's {}", call.q.shape[1]);
+  require(out.shape[2] == call.kv.v_head_dim, "v_head_dim of out", out.shape[2], "kv's {}",
+          call.kv.v_head_dim);
   require(out.data != nullptr || out.shape[0] == 0, "data of out", 0, "an address");
   if (out.dtype != DType::kF32 && out.dtype != call.q.dtype) {
     throw Error(fmt::format("dtype of out is {}; allowed: f32 and q's {}", to_string(out.dtype),
@@ -137,7 +142,7 @@ void check_output(const Call& call, const MutableTensorView& out, std::span<floa
   }
   const std::int64_t num_lse = call.q.shape[0] * call.q.shape[1];
   require(lse.empty() || static_cast<std::int64_t>(lse.size()) == num_lse, "the size of lse",
-          static_cast<std::int64_t>(lse.size()), fmt::format("0 and rows × heads = {}", num_lse));
+          static_cast<std::int64_t>(lse.size()), "0 and rows × heads = {}", num_lse);
 }
 
 namespace {

@@ -24,15 +24,11 @@ struct Call {
   std::int64_t num_threads = 1;
   std::int64_t max_rows = 0;   // of an item, over its parts and heads
   std::int64_t max_parts = 0;  // of an item
+  // Of a panel in the workspace: numbers, and their scales behind them.
+  std::int64_t k_panel_lanes = 0;
+  std::int64_t v_panel_lanes = 0;
 
   std::int64_t o_stride() const { return shape.dim_blocks * kDimBlock; }
-  // Of a panel in the workspace: numbers, and their scales behind them.
-  std::int64_t k_panel_lanes() const {
-    return kernel.k_panel_lanes(kv.head_dim) + kernel.scale_lanes(kv.head_dim);
-  }
-  std::int64_t v_panel_lanes() const {
-    return kernel.v_panel_lanes(kv.v_head_dim) + kernel.scale_lanes(kv.v_head_dim);
-  }
   std::int64_t kv_head_index(const WorkItem& item) const {
     return item.sequence * plan.heads.num_kv_heads + item.kv_head;
   }

@@ -94,6 +94,21 @@ TEST(CountingKernel, DoesExactlyWhatCostPredictsForPairsOfBfloat16) {
   }
 }
 
+TEST(CountingKernel, DoesExactlyWhatCostPredictsForWholeNumbers) {
+  for (const Problem& problem : kProblems) {
+    if (problem.lengths.data() != kSmallLengths) continue;
+    SCOPED_TRACE(problem.name);
+    Case c = case_of(problem, {{{0, 65}, 65}});
+    c.shape = {"groups", 4, 1, 32, 64};
+    c.kv_dtype = DType::kInt8;
+    c = cases::filled(std::move(c));
+    expect_counts(c, 32 + 64, (32 + 64) / 4);
+    c.kv_dtype = DType::kInt4;
+    c = cases::filled(std::move(c));
+    expect_counts(c, 32 + 64, (32 + 64) / 8);
+  }
+}
+
 TEST(CountingKernel, PadsDimsAsTheKernelsSay) {
   Case c = case_of(kProblems[0], {{{0, 33}, 33}});
   c.shape = {"odd", 3, 1, 7, 19};
@@ -102,6 +117,9 @@ TEST(CountingKernel, PadsDimsAsTheKernelsSay) {
   c.q_dtype = c.kv_dtype = DType::kBf16;
   c = cases::filled(std::move(c));
   expect_counts(c, 8 + 32, (8 + 32) / 2);
+  c.kv_dtype = DType::kInt8;
+  c = cases::filled(std::move(c));
+  expect_counts(c, 8 + 32, (8 + 32) / 4);
 }
 
 TEST(CountingKernel, DoesExactlyWhatCostPredictsForChunks) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <utility>
 
 #include "attention/ledger.h"
 #include "lacuna/kernels.h"
@@ -214,12 +215,18 @@ void ItemRunner::pack_block(const WorkItem& item, std::int64_t block) {
   }
   const KeyAddress address(call_, item.sequence, item.kv_head);
   const bool strided = call_.kv.layout == KvLayout::kStrided;
-  fill_positions(space_.positions, block);
+  const bool in_place = reads_packed(call_);
+  if (!in_place || !call_.options.alibi_slopes.empty()) fill_positions(space_.positions, block);
   for (std::uint32_t left = visited; left != 0; left &= left - 1) {
     const int panel = std::countr_zero(left);
     if (strided && (left & (left - 1)) != 0) {
       const int next = std::countr_zero(left & (left - 1));
       prefetch_panel(call_, address, positions_of(space_, next), read[next]);
+    }
+    if (in_place) {
+      space_.panels[panel] = now_.place(panel);
+      if ((masked >> panel & 1U) != 0) find_non_finite(call_, space_.panels[panel]);
+      continue;
     }
     space_.panels[panel] =
         take_panel(call_, address, positions_of(space_, panel), read[panel],
@@ -227,21 +234,34 @@ void ItemRunner::pack_block(const WorkItem& item, std::int64_t block) {
   }
 }
 
-// Where the panels of a block lie, so that the kernel asks for them while it computes the one
-// before.
-void ItemRunner::look_ahead(std::int64_t block, PanelWalk& walk) {
-  values_ = next_values_;
-  next_keys_.num_panels = next_values_.num_panels = 0;
-  if (block == RunCursor::kNone) return;
-  std::uint32_t visited = 0;
+// Where the panels lie that the cursors come to in a block.
+BlockPanels ItemRunner::panels_of(std::int64_t block, PanelWalk& walk) const {
+  BlockPanels panels;
+  if (block == RunCursor::kNone) return panels;
   for (const PartWork& work : std::span(space_.parts, static_cast<std::size_t>(num_parts_))) {
-    if (work.cursor.block() == block) visited |= work.cursor.visited();
+    if (work.cursor.block() == block) panels.visited |= work.cursor.visited();
   }
-  for (; visited != 0; visited &= visited - 1) {
-    const PanelWalk::Panel panel =
-        walk.at(block * kBlockKeys + std::countr_zero(visited) * kPanelKeys);
-    next_keys_.at[next_keys_.num_panels++] = panel.k;
-    next_values_.at[next_values_.num_panels++] = panel.v;
+  for (std::uint32_t left = panels.visited; left != 0; left &= left - 1) {
+    const int panel = std::countr_zero(left);
+    panels.at[panel] = walk.at(block * kBlockKeys + panel * kPanelKeys);
+  }
+  return panels;
+}
+
+// What the kernel asks for while it computes the block at hand: its values, where they are read in
+// place, and the keys of the next one; else both of the next.
+void ItemRunner::look_ahead() {
+  const auto lines = [&](const KvStrides& strides) {
+    return kPanelTokens * strides.token * size_bits(call_.kv.dtype) / 8 / kLineBytes;
+  };
+  values_ = {0, lines(call_.kv.v_strides), {}};
+  keys_ = {0, lines(call_.kv.k_strides), {}};
+  const BlockPanels& of_values = reads_packed(call_) ? now_ : next_;
+  for (std::uint32_t left = of_values.visited; left != 0; left &= left - 1) {
+    values_.at[values_.num_panels++] = of_values.at[std::countr_zero(left)].v;
+  }
+  for (std::uint32_t left = next_.visited; left != 0; left &= left - 1) {
+    keys_.at[keys_.num_panels++] = next_.at[std::countr_zero(left)].k;
   }
 }
 
@@ -274,24 +294,25 @@ void ItemRunner::attend_ordinary(const WorkPiece& piece, const WorkItem& item) {
     return block < end ? block : RunCursor::kNone;
   };
   const bool packed = call_.kv.layout == KvLayout::kPacked;
-  const bool in_place = reads_packed(call_);
   PanelWalk walk(call_, item.sequence, item.kv_head);
   std::int64_t next = block_before_end();
-  if (packed) look_ahead(next, walk);
+  if (packed) next_ = panels_of(next, walk);
   while (next != RunCursor::kNone) {
     const std::int64_t block = next;
     take_block(parts, block);
     next = block_before_end();
-    if (packed) look_ahead(next, walk);
+    if (packed) {
+      now_ = std::exchange(next_, panels_of(next, walk));
+      look_ahead();
+    }
     pack_block(item, block);
-    bool first = packed;
+    bool asks = packed;
     for (PartWork& work : parts) {
       if (work.panels.visited == 0) continue;
       PanelBlock panels = panel_block(work.panels, space_.panels, space_.positions);
-      if (first) {
-        panels.soon_in_scores = in_place ? &values_ : &next_values_;
-        panels.soon_in_values = &next_keys_;
-        first = false;
+      if (std::exchange(asks, false)) {
+        panels.soon_in_scores = &values_;
+        panels.soon_in_values = &keys_;
       }
       attend_part(work, panels, block / kBlocksOfSplit);
     }
@@ -301,12 +322,6 @@ void ItemRunner::attend_ordinary(const WorkPiece& piece, const WorkItem& item) {
 
 void ItemRunner::start_piece(const WorkPiece& piece, const WorkItem& item) {
   counts_ = {};
-  const auto lines = [&](const KvStrides& strides) {
-    return kPanelTokens * strides.token * size_bits(call_.kv.dtype) / 8 / kLineBytes;
-  };
-  next_keys_.lines = lines(call_.kv.k_strides);
-  next_values_.lines = lines(call_.kv.v_strides);
-  next_values_.num_panels = 0;
   cut_ = piece.cut < 0 ? nullptr : &workspace_.cuts[static_cast<std::size_t>(piece.cut)];
   start_parts(item);
   if (cut_ == nullptr) {

@@ -35,7 +35,8 @@ class ItemRunner {
   static std::int64_t next_block(std::span<const PartWork> parts);
   static void take_block(std::span<PartWork> parts, std::int64_t block);
   void pack_block(const WorkItem& item, std::int64_t block);
-  void look_ahead(std::int64_t block, PanelWalk& walk);
+  BlockPanels panels_of(std::int64_t block, PanelWalk& walk) const;
+  void look_ahead();
   void attend_part(PartWork& work, const PanelBlock& panels, std::int64_t split);
   void fold_split(PartWork& work);
   StateBlock state(const PartWork& work, int which) const;
@@ -54,10 +55,12 @@ class ItemRunner {
   KernelCounts counts_;
   std::int64_t num_parts_ = 0;
   const CutStates* cut_ = nullptr;  // of the item at hand, where it is cut
-  // Panels of the block at hand and of the next one, as they lie in memory; packed views only.
+  // Packed views: panels of the block at hand and of the next one, as they lie in memory, and
+  // which of them are to be asked for.
+  BlockPanels now_;
+  BlockPanels next_;
   SoonPanels values_;
-  SoonPanels next_keys_;
-  SoonPanels next_values_;
+  SoonPanels keys_;
 };
 
 // Packs the rows of a part: q, positions, slopes. `rows` begins at lane first_row of the space.

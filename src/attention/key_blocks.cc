@@ -115,16 +115,30 @@ PanelWalk::Panel PanelWalk::at(std::int64_t position) {
   if (position < begin_ || position >= end_) {
     begin_ = kv.page_size == 0 ? 0 : position - position % kv.page_size;
     end_ = kv.page_size == 0 ? INT64_MAX : begin_ + kv.page_size;
-    first_ = {address_.k(begin_), address_.v(begin_)};
+    const PackedPanel k = address_.k_panel(begin_);
+    const PackedPanel v = address_.v_panel(begin_);
+    first_ = {static_cast<const std::byte*>(k.numbers), static_cast<const std::byte*>(v.numbers),
+              k.scales, v.scales};
   }
   const std::int64_t tokens = (position - begin_) / kPanelTokens * kPanelTokens;
-  return {first_.k + tokens * kv.k_strides.token * size_bits(kv.dtype) / 8,
-          first_.v + tokens * kv.v_strides.token * size_bits(kv.dtype) / 8};
+  const auto bytes = [&](const KvStrides& strides) {
+    return tokens * strides.token * size_bits(kv.dtype) / 8;
+  };
+  Panel panel = {first_.k + bytes(kv.k_strides), first_.v + bytes(kv.v_strides), nullptr, nullptr};
+  if (first_.k_scales != nullptr) {
+    panel.k_scales = first_.k_scales + tokens * kv.k_scale_strides.token;
+    panel.v_scales = first_.v_scales + tokens * kv.v_scale_strides.token;
+  }
+  return panel;
 }
 
 bool reads_packed(const Call& call) {
   return call.kv.layout == KvLayout::kPacked &&
          call.kernel.lanes == static_cast<ElementType>(call.kv.dtype);
+}
+
+void find_non_finite(const Call& call, PanelPlace& panel) {
+  panel.non_finite = call.kernel.non_finite_keys(panel.v, call.shape.dim_blocks);
 }
 
 void prefetch_vector(const void* vector, std::int64_t bytes) {
@@ -210,8 +224,8 @@ PanelPlace gather_integers(const Call& call, const KeyAddress& address, Position
       space.k, scales_behind(space.k, call.kernel.k_panel_lanes(call.kv.head_dim)), type};
   const MutablePackedPanel v = {
       space.v, scales_behind(space.v, call.kernel.v_panel_lanes(call.kv.v_head_dim)), type};
-  std::fill_n(space.k, call.k_panel_lanes(), 0U);
-  std::fill_n(space.v, call.v_panel_lanes(), 0U);
+  std::fill_n(space.k, call.k_panel_lanes, 0U);
+  std::fill_n(space.v, call.v_panel_lanes, 0U);
   for (std::size_t idx = 0; idx < kPanelKeys; ++idx) {
     if ((read >> idx & 1U) == 0) continue;
     const auto at = static_cast<std::int64_t>(idx);
@@ -247,7 +261,7 @@ PanelPlace take_panel(const Call& call, const KeyAddress& address, Positions pos
     call.kernel.widen_v(space.v, v, call.shape.dim_blocks);
     place = {space.k, space.v};
   }
-  if (masked) place.non_finite = call.kernel.non_finite_keys(place.v, call.shape.dim_blocks);
+  if (masked) find_non_finite(call, place);
   return place;
 }
 

@@ -91,6 +91,8 @@ class PanelWalk {
   struct Panel {
     const std::byte* k;
     const std::byte* v;
+    const std::uint16_t* k_scales;  // quantized only
+    const std::uint16_t* v_scales;
   };
   Panel at(std::int64_t position);
 
@@ -113,6 +115,20 @@ struct PanelPlace {
   const std::uint16_t* k_scales = nullptr;  // what the kernel reads in whole numbers
   const std::uint16_t* v_scales = nullptr;
 };
+// Packed panels of one block, those that some rows visit.
+struct BlockPanels {
+  std::uint32_t visited = 0;
+  PanelWalk::Panel at[kBlockPanels] = {};
+
+  PanelPlace place(int panel) const {
+    return {reinterpret_cast<const std::uint32_t*>(at[panel].k),
+            reinterpret_cast<const std::uint32_t*>(at[panel].v), 0, at[panel].k_scales,
+            at[panel].v_scales};
+  }
+};
+// Looks for keys whose V is not finite.
+void find_non_finite(const Call& call, PanelPlace& panel);
+
 // Where a panel may be packed to.
 struct PanelSpace {
   std::uint32_t* k;

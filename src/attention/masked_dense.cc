@@ -25,19 +25,21 @@ AlignedBytes allocate(std::int64_t bytes) {
 // K and V of one KV head, packed whole, and the mask of one part's rows, all key tiles of it.
 class DenseHead {
  public:
-  DenseHead(const Call& call, std::span<const WorkItem* const> items)
+  DenseHead(const Call& call, std::span<const WorkItem* const> items, const ThreadSpace& thread)
       : call_(call),
         num_tiles_(num_key_tiles(call, items.front()->sequence)),
-        k_(allocate(num_tiles_ * call.k_panel_lanes() * 4)),
-        v_(allocate(num_tiles_ * call.v_panel_lanes() * 4)),
+        k_(allocate(num_tiles_ * call.k_panel_lanes * 4)),
+        v_(allocate(num_tiles_ * call.v_panel_lanes * 4)),
         positions_(static_cast<std::size_t>(num_tiles_ * kPanelKeys)) {
     std::iota(positions_.begin(), positions_.end(), 0);
     const std::vector<std::uint16_t> read = keys_read_by(items);
     const KeyAddress address(call, items.front()->sequence, items.front()->kv_head);
     for (std::int64_t tile = 0; tile < num_tiles_; ++tile) {
+      // Gathered even where they lie side by side: what no row reads becomes zeros.
       panels_.push_back(
-          take_panel(call, address, Positions(positions_.data() + tile * kPanelKeys, kPanelKeys),
-                     read[static_cast<std::size_t>(tile)], false, {k_panel(tile), v_panel(tile)}));
+          gather_panel(call, address, Positions(positions_.data() + tile * kPanelKeys, kPanelKeys),
+                       read[static_cast<std::size_t>(tile)], {thread.k_panels, thread.v_panels},
+                       {k_panel(tile), v_panel(tile)}));
     }
   }
 
@@ -92,10 +94,10 @@ class DenseHead {
   }
 
   std::uint32_t* k_panel(std::int64_t tile) const {
-    return reinterpret_cast<std::uint32_t*>(k_.get()) + tile * call_.k_panel_lanes();
+    return reinterpret_cast<std::uint32_t*>(k_.get()) + tile * call_.k_panel_lanes;
   }
   std::uint32_t* v_panel(std::int64_t tile) const {
-    return reinterpret_cast<std::uint32_t*>(v_.get()) + tile * call_.v_panel_lanes();
+    return reinterpret_cast<std::uint32_t*>(v_.get()) + tile * call_.v_panel_lanes;
   }
 
   const Call& call_;
@@ -157,7 +159,7 @@ class DenseRunner {
   // Items of one KV head, one after another.
   void run(std::span<const WorkItem* const> items, const Outputs& outputs) {
     if (items.empty()) return;
-    const DenseHead head(call_, items);
+    const DenseHead head(call_, items, space_);
     for (const WorkItem* item : items) {
       if (call_.options.stop.stop_requested()) return;
       run_item(*item, head, outputs);

@@ -43,8 +43,9 @@ constexpr Topic kTopics[] = {
 
 Case case_of(const Topic& topic, DType dtype, std::vector<SequenceRows> sequences) {
   Case c;
-  c.shape = {"heads", 4, 2, 20, 12};
-  c.q_dtype = c.kv_dtype = dtype;
+  c.shape = {"heads", 4, 2, dtype == DType::kInt4 ? 64 : 20, dtype == DType::kInt4 ? 32 : 12};
+  c.q_dtype = is_quantized(dtype) ? DType::kBf16 : dtype;
+  c.kv_dtype = dtype;
   c.causal = topic.causal;
   c.attend = cases::unions(topic.attend, topic.causal, 4);
   c.sequences = std::move(sequences);
@@ -77,10 +78,11 @@ void expect_same_in_chunks(const Case& all, std::int64_t size, How how) {
 
 TEST(IsaSameBits, InChunksOfAnySize) {
   for (const Topic& topic : kTopics) {
-    for (DType dtype : {DType::kF32, DType::kBf16}) {
+    for (DType dtype : {DType::kF32, DType::kBf16, DType::kInt8, DType::kInt4}) {
       const Case all = case_of(topic, dtype, {whole(99)});
       cases::for_each_isa([&](const std::string& isa) {
         for (std::int64_t size : {1, 2, 3, 5, 16, 17}) {
+          if (is_quantized(dtype) && size % 2 == 0) continue;  // less of what is long
           SCOPED_TRACE(std::string(topic.attend) + " " + std::string(to_string(dtype)) +
                        " in chunks of " + std::to_string(size));
           expect_same_in_chunks(all, size, how_in(isa));
@@ -91,13 +93,15 @@ TEST(IsaSameBits, InChunksOfAnySize) {
 }
 
 TEST(IsaSameBits, InChunksWithEveryOption) {
-  Case all = case_of({"window(30)+sink(2)+global(40)", true}, DType::kF16, {whole(75)});
-  all.softcap = 4;
-  all.alibi_slopes = {0.5F, 0.25F, 0.125F, 0.0625F};
-  all.sink_logits = {1, -2, 0, 3};
-  cases::for_each_isa([&](const std::string& isa) {
-    for (std::int64_t size : {1, 7, 16, 31}) expect_same_in_chunks(all, size, how_in(isa));
-  });
+  for (DType dtype : {DType::kF16, DType::kInt8, DType::kInt4}) {
+    Case all = case_of({"window(30)+sink(2)+global(40)", true}, dtype, {whole(75)});
+    all.softcap = 4;
+    all.alibi_slopes = {0.5F, 0.25F, 0.125F, 0.0625F};
+    all.sink_logits = {1, -2, 0, 3};
+    cases::for_each_isa([&](const std::string& isa) {
+      for (std::int64_t size : {1, 7, 16, 31}) expect_same_in_chunks(all, size, how_in(isa));
+    });
+  }
 }
 
 TEST(IsaSameBits, InChunksThatMixSizes) {
@@ -116,7 +120,7 @@ TEST(IsaSameBits, InChunksThatMixSizes) {
 // A prompt longer than its window in chunks, then decoding until the window has passed over every
 // place where chunks met.
 TEST(IsaSameBits, ThroughAPrefillInChunksAndTheWholeDecodeAfterIt) {
-  for (DType dtype : kDTypes) {
+  for (DType dtype : kStoredDTypes) {
     const Case all = case_of({"window(8)", true}, dtype, {whole(23)});
     cases::for_each_isa([&](const std::string& isa) {
       const Answer want = cases::answer(all, how_in(isa));
@@ -132,7 +136,7 @@ TEST(IsaSameBits, ThroughAPrefillInChunksAndTheWholeDecodeAfterIt) {
 }
 
 TEST(IsaSameBitsLong, OfADecodedTokenAndOfItsRowInAPrefillAcrossSplits) {
-  for (DType dtype : {DType::kF32, DType::kBf16}) {
+  for (DType dtype : {DType::kF32, DType::kBf16, DType::kInt8}) {
     Case all = case_of({"full", true}, dtype, {last_rows(70, kSplitTokens + 30)});
     cases::for_each_isa([&](const std::string& isa) {
       const Answer want = cases::answer(all, how_in(isa));
@@ -148,7 +152,7 @@ TEST(IsaSameBitsLong, OfADecodedTokenAndOfItsRowInAPrefillAcrossSplits) {
 
 TEST(IsaSameBits, WithPagesOfAnySize) {
   for (const Topic& topic : kTopics) {
-    for (DType dtype : kDTypes) {
+    for (DType dtype : kStoredDTypes) {
       SCOPED_TRACE(std::string(topic.attend) + " " + std::string(to_string(dtype)));
       const Case c =
           case_of(topic, dtype, {last_rows(21, 90), whole(35), whole(0), last_rows(1, 64)});
@@ -177,23 +181,25 @@ TEST(IsaSameBits, WhereAWindowJustMovedOn) {
 TEST(IsaSameBits, WithAnyNumberOfThreads) {
   ThreadPool one(1), two(2), three(3);
   for (const Topic& topic : kTopics) {
-    SCOPED_TRACE(topic.attend);
-    const Case c = case_of(topic, DType::kBf16, {whole(120), last_rows(3, 70), whole(9)});
-    cases::for_each_isa([&](const std::string& isa) {
-      const Answer alone = cases::answer(c, how_in(isa));
-      for (ThreadPool* pool : {&one, &two, &three}) {
-        for (std::int64_t tiles_per_item : {0, 1, 3}) {
-          How how = how_in(isa, 16);
-          how.pool = pool;
-          how.plan.tiles_per_item = tiles_per_item;
-          const Answer got = cases::answer(c, how);
-          EXPECT_EQ(cases::other_bits(got, alone), "") << pool->num_threads() << " threads";
-          EXPECT_EQ(got.ledger.executed_pairs, alone.ledger.executed_pairs);
-          EXPECT_EQ(got.ledger.needed_pairs, alone.ledger.needed_pairs);
-          EXPECT_EQ(got.ledger.distinct_bytes, alone.ledger.distinct_bytes);
+    for (DType dtype : {DType::kBf16, DType::kInt8, DType::kInt4}) {
+      SCOPED_TRACE(std::string(topic.attend) + " " + std::string(to_string(dtype)));
+      const Case c = case_of(topic, dtype, {whole(120), last_rows(3, 70), whole(9)});
+      cases::for_each_isa([&](const std::string& isa) {
+        const Answer alone = cases::answer(c, how_in(isa));
+        for (ThreadPool* pool : {&one, &two, &three}) {
+          for (std::int64_t tiles_per_item : {0, 1, 3}) {
+            How how = how_in(isa, 16);
+            how.pool = pool;
+            how.plan.tiles_per_item = tiles_per_item;
+            const Answer got = cases::answer(c, how);
+            EXPECT_EQ(cases::other_bits(got, alone), "") << pool->num_threads() << " threads";
+            EXPECT_EQ(got.ledger.executed_pairs, alone.ledger.executed_pairs);
+            EXPECT_EQ(got.ledger.needed_pairs, alone.ledger.needed_pairs);
+            EXPECT_EQ(got.ledger.distinct_bytes, alone.ledger.distinct_bytes);
+          }
         }
-      }
-    });
+      });
+    }
   }
 }
 
@@ -202,22 +208,24 @@ TEST(IsaSameBits, OfEachSequenceInABatchAndAlone) {
     SCOPED_TRACE(topic.attend);
     const std::vector<SequenceRows> sequences = {whole(1),         whole(33), {{5, 5}, 9},
                                                  last_rows(2, 80), whole(0),  {{16, 40}, 50}};
-    const Case batch = case_of(topic, DType::kF32, sequences);
-    cases::for_each_isa([&](const std::string& isa) {
-      const Answer all = cases::answer(batch, how_in(isa));
-      std::int64_t row = 0;
-      for (std::size_t s = 0; s < sequences.size(); ++s) {
-        const std::int64_t count = sequences[s].rows.end - sequences[s].rows.begin;
-        Case alone = batch;
-        alone.sequences = {sequences[s]};
-        alone.q = cases::rows_of(batch.q, row, row + count);
-        alone.k = {batch.k[s]};
-        alone.v = {batch.v[s]};
-        const Answer one = cases::answer(alone, how_in(isa));
-        ASSERT_EQ(cases::other_bits(one, 0, all, row, count), "") << "sequence " << s;
-        row += count;
-      }
-    });
+    for (DType dtype : {DType::kF32, DType::kInt8, DType::kInt4}) {
+      const Case batch = case_of(topic, dtype, sequences);
+      cases::for_each_isa([&](const std::string& isa) {
+        const Answer all = cases::answer(batch, how_in(isa));
+        std::int64_t row = 0;
+        for (std::size_t s = 0; s < sequences.size(); ++s) {
+          const std::int64_t count = sequences[s].rows.end - sequences[s].rows.begin;
+          Case alone = batch;
+          alone.sequences = {sequences[s]};
+          alone.q = cases::rows_of(batch.q, row, row + count);
+          alone.k = {batch.k[s]};
+          alone.v = {batch.v[s]};
+          const Answer one = cases::answer(alone, how_in(isa));
+          ASSERT_EQ(cases::other_bits(one, 0, all, row, count), "") << "sequence " << s;
+          row += count;
+        }
+      });
+    }
   }
 }
 

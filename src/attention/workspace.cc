@@ -18,8 +18,8 @@ StateBlock state_space(const Call& call, std::int64_t num_rows, Carver& carver) 
 
 ThreadSpace thread_space(const Call& call, Carver& carver) {
   ThreadSpace space;
-  space.k_panels = carver.take<std::uint32_t>(kBlockPanels * call.k_panel_lanes());
-  space.v_panels = carver.take<std::uint32_t>(kBlockPanels * call.v_panel_lanes());
+  space.k_panels = carver.take<std::uint32_t>(kBlockPanels * call.k_panel_lanes);
+  space.v_panels = carver.take<std::uint32_t>(kBlockPanels * call.v_panel_lanes);
   space.q = carver.take<std::uint32_t>(call.max_rows * call.shape.q_lanes);
   for (StateBlock& state : space.states) state = state_space(call, call.max_rows, carver);
   space.scratch = carver.take<float>(kScratchLanes);
@@ -36,8 +36,8 @@ GatheredPanels gathered_space(const Call& call, std::int64_t head_idx, std::int6
   const std::int64_t panels = num_panels(call.plan, set);
   const std::int64_t num_kv_heads = call.plan.heads.num_kv_heads;
   GatheredPanels space = {head_idx / num_kv_heads, head_idx % num_kv_heads, set};
-  space.k = carver.take<std::uint32_t>(panels * call.k_panel_lanes());
-  space.v = carver.take<std::uint32_t>(panels * call.v_panel_lanes());
+  space.k = carver.take<std::uint32_t>(panels * call.k_panel_lanes);
+  space.v = carver.take<std::uint32_t>(panels * call.v_panel_lanes);
   space.panels = carver.take<PanelPlace>(panels);
   space.executed = ExecutedTiles(panels, carver);
   return space;
@@ -70,8 +70,8 @@ void pack_gathered(const Call& call, const GatheredPanels& gathered, std::int64_
     read |= 1U << idx;
   }
   const KeyAddress address(call, gathered.sequence, gathered.kv_head);
-  const PanelSpace space = {gathered.k + panel * call.k_panel_lanes(),
-                            gathered.v + panel * call.v_panel_lanes()};
+  const PanelSpace space = {gathered.k + panel * call.k_panel_lanes,
+                            gathered.v + panel * call.v_panel_lanes};
   gathered.panels[panel] = gather_panel(call, address, positions, static_cast<std::uint16_t>(read),
                                         {thread.k_panels, thread.v_panels}, space);
 }
@@ -96,8 +96,7 @@ Workspace::Workspace(const Call& call, std::byte* base) {
 }
 
 PanelSpace panel_space(const Call& call, const ThreadSpace& space, int panel) {
-  return {space.k_panels + panel * call.k_panel_lanes(),
-          space.v_panels + panel * call.v_panel_lanes()};
+  return {space.k_panels + panel * call.k_panel_lanes, space.v_panels + panel * call.v_panel_lanes};
 }
 
 const GatheredPanels& Workspace::gathered(std::int64_t sequence, std::int64_t kv_head,

@@ -1,12 +1,19 @@
 #include "lacuna/decode_speed.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <string>
 
+#include "bench/tensors.h"
 #include "lacuna/cpu.h"
+#include "lacuna/error.h"
 #include "lacuna/integer.h"
+#include "lacuna/kv_cache.h"
+#include "lacuna/prefix.h"
+#include "lacuna/retention.h"
 
 namespace lacuna {
 namespace {
@@ -131,7 +138,60 @@ std::vector<DecodeProblem> decode_speed_problems(std::int64_t max_threads) {
   return problems;
 }
 
-std::vector<KernelGoal> decode_goals(const DecodeBenchResult& result) {
+namespace {
+
+// A cache that has the tokens published under the identity "bench".
+void publish_tokens(KvCache& cache, std::span<const std::int32_t> tokens) {
+  const SequenceId sequence = cache.create();
+  const StepRows rows = {sequence, std::ssize(tokens)};
+  std::optional<KvCache::Step> step = cache.begin({&rows, 1});
+  if (!step) throw Error("the cache has no room for the prefix");
+  const CacheLayer& sizes = cache.shape().layers.front();
+  const std::array<std::int64_t, 3> shape = {rows.num_rows, sizes.num_kv_heads, sizes.head_dim};
+  const std::vector<float> zeros(static_cast<std::size_t>(shape[0] * shape[1] * shape[2]), 0.0F);
+  const TensorView keys = tensor_view(zeros.data(), DType::kF32, shape);
+  for (int layer = 0; layer < std::ssize(cache.shape().layers); ++layer) {
+    step->append(layer, keys, keys);
+  }
+  step->commit();
+  cache.publish(sequence, "bench", tokens);
+  cache.free(sequence);
+}
+
+}  // namespace
+
+PrefixHitFigure time_prefix_hit(std::int64_t repetitions) {
+  constexpr std::int64_t kTokens = 16384;
+  constexpr int kLayers = 32;
+  LayerShape sizes;
+  sizes.head_dim = sizes.v_head_dim = 16;
+  const LayerTable table = parse_layers("full", kLayers, true);
+  const Retention retention(table, uniform_shape(kLayers, sizes));
+  CacheShape shape;
+  shape.layers = retention.layers();
+  KvCache cache(shape, {.budget_bytes = std::int64_t{128} << 20});
+  std::vector<std::int32_t> prompt(kTokens + 1);  // the last token is always computed
+  std::iota(prompt.begin(), prompt.end(), 0);
+  publish_tokens(cache, std::span(prompt).first(kTokens));
+  PrefixHitFigure figure = {0, std::ssize(cache.tables()), 0, {}};
+  std::vector<double> samples;
+  for (std::int64_t idx = 0; idx < std::max<std::int64_t>(repetitions, 1); ++idx) {
+    const auto begin = std::chrono::steady_clock::now();
+    const PrefixMatch match = cache.match("bench", prompt);
+    figure.tokens = hit_length(match, retention, std::ssize(prompt));
+    const SequenceId hit =
+        cache.adopt("bench", std::span(prompt).first(static_cast<std::size_t>(figure.tokens)),
+                    retention.kept(figure.tokens, figure.tokens));
+    const auto end = std::chrono::steady_clock::now();
+    samples.push_back(std::chrono::duration<double>(end - begin).count());
+    figure.shared_pages = cache.prefix_statistics().shared_pages;
+    cache.free(hit);
+  }
+  figure.seconds = statistics_of(samples);
+  return figure;
+}
+
+std::vector<KernelGoal> decode_goals(const DecodeBenchResult& result, const PrefixHitFigure& hit) {
   DecodeGoals goals(result);
   goals.add_share("kv 32768, bf16: K/V bytes a second over the probe's", "kv 32768, bf16", 0.88);
   goals.add_ratio("int8 KV: step time over that of bf16", "kv 32768, int8", "kv 32768, bf16", 0.6);
@@ -144,7 +204,10 @@ std::vector<KernelGoal> decode_goals(const DecodeBenchResult& result) {
   goals.add_share("batch of 32 sequences, 2k..32k: K/V bytes a second over the probe's",
                   "batch of 32, 2k..32k, bf16", 0.85);
   goals.add_overhead("append, pages and plan: share of a step at kv 4100", "kv 4100, bf16", 0.03);
-  return goals.take();
+  std::vector<KernelGoal> all = goals.take();
+  all.push_back({"hit on a shared prefix of 16384 tokens, 32 layers: until its first step", "ms", 1,
+                 true, 1e3 * hit.seconds.p50});
+  return all;
 }
 
 }  // namespace lacuna

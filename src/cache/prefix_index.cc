@@ -80,7 +80,17 @@ PrefixIndex::Node& PrefixIndex::child(Node& parent, Tokens tokens) {
 // The first page stays, unless a new one holds more of the same tokens.
 void PrefixIndex::add_page(Node& node, std::size_t table, const HeldPage& held) {
   const auto known = entry_of_page_.find(held.page);
-  if (known != entry_of_page_.end()) return touch(known->second);
+  if (known != entry_of_page_.end()) {
+    Entry& entry = *known->second;
+    if (covers(entry.held.slots, held.slots)) return touch(known->second);
+    if (entry.node == &node) {
+      entry.held.slots = held.slots;
+      return touch(known->second);
+    }
+    Node* const other = entry.node;
+    remove(known->second);
+    prune(other);
+  }
   const EntryList::iterator old = node.pages[table];
   if (old != entries_.end()) {
     if (covers(old->held.slots, held.slots) || !covers(held.slots, old->held.slots)) {

@@ -28,7 +28,7 @@ struct HeldPage {
 // after those of their parent's. Siblings are ordered by their token ids, which are compared and
 // never hashed; no sibling's tokens begin another's. A node has at most one page for each table,
 // and only full nodes have children. The index has one reference to each of its pages, and a page
-// has one place in it: the first under which it was published.
+// has one place in it: the first where it was published with the most tokens.
 class PrefixIndex {
  public:
   using Tokens = std::span<const std::int32_t>;

@@ -1,4 +1,4 @@
-// Who owns which page: publishing, adopting and evicting, without attention.
+// Who owns which page: publishing and adopting, without attention.
 #include "cache/prefix_index.h"
 
 #include <gtest/gtest.h>
@@ -12,11 +12,10 @@ namespace lacuna {
 namespace {
 
 using rig::kPage;
+using rig::one_table;
 using rig::Store;
 using rig::Tokens;
 using rig::tokens;
-
-Store one_table(std::int64_t num_pages) { return {{16}, num_pages / 2, 4096}; }
 
 TEST(Publish, KeepsPagesAfterTheSequenceIsFreed) {
   Store store = one_table(20);
@@ -42,6 +41,30 @@ TEST(Publish, MatchesAtEveryTokenAndNoFurther) {
     EXPECT_EQ(store.there(prompt), common);
   }
   EXPECT_EQ(store.there(tokens(60)), 40);
+}
+
+// What follows the page elsewhere is not what follows its first half.
+TEST(Publish, MatchEndsWhereAPromptLeavesAPage) {
+  Store store = one_table(20);
+  Tokens of = tokens(kPage, 10);
+  const Tokens next = tokens(kPage, 5);
+  of.insert(of.end(), next.begin(), next.end());
+  store.publish(of);
+  Tokens prompt = tokens(8, 10);
+  prompt.insert(prompt.end(), next.begin(), next.end());
+  EXPECT_EQ(store.cache.match("a", prompt).matched, 8);
+}
+
+TEST(Publish, OfNoPagesLeavesNothing) {
+  Store store = one_table(20);
+  const SequenceId id = store.make(tokens(40));
+  store.cache.retain(id, {{Ranges()}});
+  store.cache.publish(id, "a", tokens(40));
+  EXPECT_EQ(store.cache.match("a", tokens(40)).matched, 0);
+  store.publish(tokens(20));
+  store.cache.publish(id, "a", tokens(40));
+  EXPECT_EQ(store.there(tokens(20)), 20);
+  store.check();
 }
 
 TEST(Publish, TwoThatComputedTheSameKeepOneSetOfPagesInEitherFinishingOrder) {
@@ -121,6 +144,25 @@ TEST(Publish, FindsATablesPageWithAnySiblingThatAgreesAsLong) {
   store.check();
 }
 
+TEST(Publish, FindsNoTablesPageWithASiblingThatAgreesLessLong) {
+  Store store({16, 16}, 40, 4096);
+  for (const std::int64_t common : {20, 18}) {
+    Tokens of = tokens(common);
+    of.resize(40, 900);
+    const SequenceId id = store.make(of);
+    if (common == 20) store.cache.retain(id, {{Ranges{{0, 40}}, Ranges()}});
+    store.cache.publish(id, "a", of);
+    store.free(id);
+  }
+  for (const std::int32_t other : {50, 950}) {
+    Tokens prompt = tokens(20);
+    prompt.push_back(other);
+    const PrefixMatch match = store.cache.match("a", prompt);
+    EXPECT_EQ(match.present, (std::vector<Ranges>{Ranges{{0, 20}}, Ranges{{0, 16}}}));
+  }
+  EXPECT_EQ(store.there(tokens(18)), 18);
+}
+
 TEST(Publish, SequenceThatGoesOnWritesACopy) {
   Store store = one_table(20);
   const SequenceId id = store.make(tokens(20));
@@ -132,6 +174,32 @@ TEST(Publish, SequenceThatGoesOnWritesACopy) {
   store.check();
   store.adopt(tokens(20));
   store.check();
+}
+
+// A fork that was cut publishes the beginning of a page that its parent has more of.
+TEST(Publish, PageThatWasPublishedShortGrows) {
+  for (const bool sibling : {false, true}) {
+    Store store({16, 16}, 20, 4096);
+    if (sibling) {
+      // A page that begins as the short one does, without the second table: it takes that one in.
+      Tokens of = tokens(18);
+      of.push_back(-1);
+      const SequenceId other = store.make(of);
+      store.cache.retain(other, {{Ranges{{0, 19}}, Ranges()}});
+      store.cache.publish(other, "a", of);
+      store.free(other);
+    }
+    const SequenceId id = store.make(tokens(20));
+    const SequenceId fork = store.cache.fork(id);
+    store.all[fork] = tokens(18);
+    store.cache.truncate(fork, 18, {{Ranges{{0, 18}}, Ranges{{0, 18}}}});
+    store.cache.publish(fork, "a", tokens(18));
+    EXPECT_EQ(store.there(tokens(18)), 18);
+    store.cache.publish(id, "a", tokens(20));
+    EXPECT_EQ(store.there(tokens(20)), 20);
+    EXPECT_EQ(store.there(tokens(18)), 18);
+    store.check();
+  }
 }
 
 TEST(Publish, RefusesAnotherNumberOfTokens) {
@@ -188,6 +256,19 @@ TEST(Identity, OfAPageIsTheFirstItWasPublishedUnder) {
   store.check();
 }
 
+TEST(Identity, ThatAPageIsTakenFromKeepsNoTokensWithoutPages) {
+  Store store = one_table(20);
+  const SequenceId id = store.make(tokens(20));
+  const SequenceId fork = store.cache.fork(id);
+  store.all[fork] = tokens(18);
+  store.cache.truncate(fork, 18, {{Ranges{{0, 18}}}});
+  store.cache.publish(fork, "b", tokens(18));
+  store.cache.publish(id, "a", tokens(20));  // has more of the second page
+  EXPECT_EQ(store.cache.match("b", tokens(20)).matched, 16);
+  EXPECT_EQ(store.cache.match("a", tokens(20)).present[0], (Ranges{{16, 20}}));
+  store.check();
+}
+
 // Whatever could be made of ids but the ids themselves: sums, exclusive ors, lengths, order.
 TEST(Identity, OfTokensIsTheTokensThemselves) {
   Store store = one_table(80);
@@ -207,162 +288,6 @@ TEST(Identity, OfTokensIsTheTokensThemselves) {
     EXPECT_EQ(store.there(other), 40);
   }
   EXPECT_EQ(store.there(of), 40);
-  store.check();
-}
-
-TEST(Evict, TakesTheLeastRecentlyUsedFirstAndTailsBeforeHeads) {
-  Store store = one_table(6);
-  const Tokens a = tokens(3 * kPage);
-  const Tokens b = tokens(3 * kPage, 100);
-  store.publish(a);
-  store.publish(b);
-  store.free(store.adopt(a));
-  const SequenceId id = store.cache.create();
-  store.all[id] = {};
-  for (const auto& [left_of_a, left_of_b] :
-       {std::pair{48, 32}, {48, 16}, {48, 0}, {32, 0}, {16, 0}, {0, 0}}) {
-    ASSERT_TRUE(store.append(id, Tokens(kPage, 7)));
-    EXPECT_EQ(store.there(a), left_of_a);
-    EXPECT_EQ(store.there(b), left_of_b);
-    store.check();
-  }
-  EXPECT_FALSE(store.append(id, {1}));
-}
-
-TEST(Evict, LooksUpAreNoUse) {
-  Store store = one_table(4);
-  store.publish(tokens(kPage));
-  store.publish(tokens(kPage, 100));
-  EXPECT_EQ(store.there(tokens(kPage)), kPage);
-  store.make(tokens(3 * kPage, 1000));
-  EXPECT_EQ(store.there(tokens(kPage)), 0);
-  EXPECT_EQ(store.there(tokens(kPage, 100)), kPage);
-}
-
-TEST(Evict, PublishingAgainIsAUse) {
-  Store store = one_table(4);
-  store.publish(tokens(kPage));
-  store.publish(tokens(kPage, 100));
-  store.publish(tokens(kPage));
-  store.make(tokens(3 * kPage, 1000));
-  EXPECT_EQ(store.there(tokens(kPage)), kPage);
-  EXPECT_EQ(store.there(tokens(kPage, 100)), 0);
-}
-
-TEST(Evict, NeverTakesPagesOfSequencesAndNothingWhereItWouldNotDo) {
-  Store store = one_table(10);
-  const SequenceId a = store.make(tokens(3 * kPage));
-  store.cache.publish(a, "a", tokens(3 * kPage));
-  store.publish(tokens(3 * kPage, 100));
-  const SequenceId id = store.cache.create();
-  store.all[id] = {};
-  EXPECT_FALSE(store.append(id, tokens(8 * kPage, 1000)));
-  EXPECT_EQ(store.cache.prefix_statistics().evicted_pages, 0);
-  EXPECT_TRUE(store.append(id, tokens(7 * kPage, 1000)));
-  EXPECT_EQ(store.cache.prefix_statistics().evicted_pages, 3);
-  EXPECT_EQ(store.there(tokens(3 * kPage)), 3 * kPage);
-  store.check();
-  store.free(a);
-  EXPECT_TRUE(store.append(id, tokens(2 * kPage, 2000)));
-  EXPECT_EQ(store.there(tokens(3 * kPage)), kPage);
-  store.check();
-}
-
-TEST(Evict, TakesTablesOneByOneAndPublishingFillsThemIn) {
-  Store store({16, 16}, 3, 4096);
-  const Tokens a = tokens(3 * kPage);
-  store.publish(a);
-  store.free(store.make(tokens(kPage, 1000)));
-  EXPECT_EQ(store.there(a), 2 * kPage);
-  Store one({16, 16}, 3, 4096);
-  const SequenceId half = one.make(tokens(kPage, 1000));
-  one.cache.retain(half, {{Ranges{{0, kPage}}, Ranges()}});
-  one.publish(tokens(2 * kPage));
-  ASSERT_TRUE(one.append(half, {5}));
-  const PrefixMatch match = one.cache.match("a", tokens(2 * kPage));
-  EXPECT_EQ(match.present, (std::vector<Ranges>{Ranges{{0, kPage}}, Ranges{{0, 2 * kPage}}}));
-  EXPECT_EQ(match.matched, 2 * kPage);
-  one.free(half);
-  one.publish(tokens(2 * kPage));
-  EXPECT_EQ(one.there(tokens(2 * kPage)), 2 * kPage);
-  one.check();
-}
-
-TEST(Evict, TakesOtherSizesOnlyWhereTheSameSizeDoesNotDo) {
-  const std::vector<std::int64_t> page_bytes = {1024, 2048};
-  PagePool pool(page_bytes, {4 * 4096, 4096, true});
-  PrefixIndex index(pool, 1, {0, 1});
-  const auto publish = [&](std::int32_t token, int table) {
-    std::vector<HeldPage> pages(2);
-    const PageId page = pool.take(table).value();
-    pages[static_cast<std::size_t>(table)] = {page, {0, 1}};
-    index.publish("a", std::vector{token}, pages, 0);
-    pool.drop(page);
-  };
-  for (std::int32_t token = 0; token < 8; ++token) publish(token, 0);   // two slabs
-  for (std::int32_t token = 8; token < 12; ++token) publish(token, 1);  // two slabs
-  const auto matched = [&] {
-    std::vector<std::int32_t> there;
-    for (std::int32_t token = 0; token < 12; ++token) {
-      if (index.find("a", std::vector{token}, {}).matched == 1) there.push_back(token);
-    }
-    return there;
-  };
-  EXPECT_TRUE(index.make_room(std::vector<std::int64_t>{0, 1}));
-  EXPECT_EQ(matched(), (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11}));
-  // Four of the larger are there; a fifth takes the slab of small ones that was used longest ago.
-  EXPECT_FALSE(index.make_room(std::vector<std::int64_t>{0, 9}));
-  EXPECT_EQ(matched().size(), 11u);
-  EXPECT_TRUE(index.make_room(std::vector<std::int64_t>{0, 5}));
-  EXPECT_EQ(matched(), (std::vector<std::int32_t>{4, 5, 6, 7}));
-}
-
-// A free slab may serve either size; only one choice serves both.
-TEST(Evict, MakesRoomForSeveralSizesAtOnce) {
-  const std::vector<std::int64_t> page_bytes = {2048, 4096};
-  PagePool pool(page_bytes, {2 * 4096, 4096, true});
-  PrefixIndex index(pool, 1, {0, 1});
-  const PageId kept = pool.take(0).value();
-  const PageId cached = pool.take(0).value();
-  index.publish("a", std::vector{1}, std::vector<HeldPage>{{cached, {0, 1}}, {}}, 0);
-  pool.drop(cached);
-  EXPECT_FALSE(index.make_room(std::vector<std::int64_t>{2, 1}));
-  EXPECT_EQ(pool.references(cached), 1);
-  ASSERT_TRUE(index.make_room(std::vector<std::int64_t>{1, 1}));
-  EXPECT_TRUE(pool.take(0));
-  EXPECT_TRUE(pool.take(1));
-  EXPECT_EQ(pool.references(kept), 1);
-}
-
-TEST(Evict, ForgetsNodesThatHoldNothing) {
-  Store store = one_table(4);
-  for (std::int32_t first = 0; first < 2000; first += 100) {
-    store.publish(tokens(4 * kPage, first), "identity " + std::to_string(first));
-  }
-  for (std::int32_t first = 0; first < 1900; first += 100) {
-    const PrefixMatch match =
-        store.cache.match("identity " + std::to_string(first), tokens(kPage, first));
-    EXPECT_EQ(match.matched, 0);
-  }
-  EXPECT_EQ(store.cache.prefix_statistics().cached_pages, 4);
-}
-
-TEST(Evict, LeavesNothingThatNamesAPageWhichIsSomeoneElsesNow) {
-  Store store = one_table(4);
-  const Tokens a = tokens(3 * kPage);
-  store.publish(a);
-  const SequenceId id = store.make(tokens(3 * kPage, 1000));  // takes two of its pages
-  EXPECT_EQ(store.there(a), kPage);
-  Tokens other = tokens(kPage);
-  other.push_back(-1);
-  store.free(id);
-  store.publish(other);
-  const SequenceId again = store.make(tokens(2 * kPage, 1000));
-  store.adopt(other);
-  EXPECT_EQ(store.there(a), kPage);
-  store.adopt(tokens(kPage));
-  store.check();
-  store.free(again);
   store.check();
 }
 

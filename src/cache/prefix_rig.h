@@ -167,4 +167,6 @@ struct Store {
   }
 };
 
+inline Store one_table(std::int64_t num_pages) { return {{16}, num_pages / 2, 4096}; }
+
 }  // namespace lacuna::rig

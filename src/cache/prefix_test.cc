@@ -260,6 +260,28 @@ TEST(Hit, OfAWindowNeedsTheLastPagesWithoutAGap) {
   }
 }
 
+// A page that was freed at a chunk's end and taken again for the next chunk holds only that one.
+TEST(Hit, NeverGivesSlotsThatAPageDoesNotHold) {
+  Fixture on(small("chunk(16)", 1), 64);
+  const Tokens all = tokens(20);
+  const SequenceId id = on.cache.create();
+  on.go_on(id, all, 4);
+  on.cache.publish(id, kIdentity, all);
+  EXPECT_EQ(on.cache.match(kIdentity, all).present, std::vector<Ranges>{(Ranges{{16, 20}})});
+  EXPECT_EQ(on.hit(diverging(all, 10, 30)), 0);
+  EXPECT_THROW(on.adopt(all, 10), Error);
+  EXPECT_THROW(on.cache.adopt(kIdentity, all, {{Ranges{{10, 20}}}}), Error);
+  on.go_on(id, tokens(21), 1);  // into a copy of the page
+  EXPECT_EQ(on.cache.held(id), std::vector<Ranges>{(Ranges{{16, 21}})});
+  const Tokens prompt = diverging(all, 18, 30);
+  ASSERT_EQ(on.hit(prompt), 18);
+  Fixture cold(on.model, 64);
+  EXPECT_EQ(tail(on, on.adopt(prompt, 18), prompt), tail(cold, cold.cache.create(), prompt));
+  // One that holds all of the page's tokens takes its place.
+  on.publish(all);
+  EXPECT_EQ(on.hit(diverging(all, 10, 30)), 10);
+}
+
 TEST(Hit, OfAWindowOfOneNeedsNothingOfItsTable) {
   EXPECT_EQ(Columns("window(1), full", {"FFFF", "TTTT"}).hit(), 64);
   EXPECT_EQ(Columns("window(1), full", {"FFFF", "TTFF"}).hit(), 32);

@@ -40,9 +40,11 @@ struct Walk {
 
   // Long runs that begin alike, and part at any token.
   Tokens some_tokens() {
-    Tokens of = tokens(number(60), number(2));
-    const int change = number(4);
-    if (change == 0 && !of.empty()) of[static_cast<std::size_t>(number(60)) % of.size()] += 500;
+    Tokens of = tokens(number(60));
+    for (int change = number(3); change > 0 && !of.empty(); --change) {
+      const int place = number(static_cast<int>(of.size()));
+      of[static_cast<std::size_t>(place)] += 500 * (number(3) - 1);
+    }
     return of;
   }
   std::string identity() { return number(4) == 0 ? "salt=a" : "adapter=a"; }

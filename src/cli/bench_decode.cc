@@ -76,7 +76,10 @@ DecodeReport measure(const BenchDecodeFlags& flags, std::span<const DecodeProble
   report.flags = flags;
   report.cpu = read_cpu_info();
   report.result = run_decode_bench(problems, options);
-  if (!says_problem(flags)) report.goals = decode_goals(report.result);
+  if (!says_problem(flags) && !report.result.interrupted) {
+    report.prefix_hit = time_prefix_hit(flags.repetitions);
+    report.goals = decode_goals(report.result, *report.prefix_hit);
+  }
   return report;
 }
 

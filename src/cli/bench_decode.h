@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,7 +44,9 @@ struct DecodeReport {
   BenchDecodeFlags flags;
   CpuInfo cpu;
   DecodeBenchResult result;
-  std::vector<KernelGoal> goals;  // of the list of speeds
+  // Of the list of speeds.
+  std::optional<PrefixHitFigure> prefix_hit;
+  std::vector<KernelGoal> goals;
 };
 std::string decode_text(const DecodeReport& report);
 // With the keys of docs/schema/bench_decode.schema.json.

@@ -79,6 +79,14 @@ Json goal_json(const KernelGoal& goal) {
           {"met", goal.met()}};
 }
 
+Json hit_json(const std::optional<PrefixHitFigure>& hit) {
+  if (!hit) return nullptr;
+  return {{"tokens", hit->tokens},
+          {"num_tables", hit->num_tables},
+          {"shared_pages", hit->shared_pages},
+          {"seconds", statistics_json(hit->seconds)}};
+}
+
 }  // namespace
 
 std::string decode_json(const DecodeReport& report) {
@@ -96,6 +104,7 @@ std::string decode_json(const DecodeReport& report) {
                            {"min_time_ms", report.flags.min_time_ms},
                            {"seed", report.flags.seed}}},
                          {"rows", list_json(report.result.rows, row_json)},
+                         {"prefix_hit", hit_json(report.prefix_hit)},
                          {"goals", list_json(report.goals, goal_json)}};
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -95,7 +95,8 @@ std::string goals_text(std::span<const KernelGoal> goals) {
                {"measured", Align::kRight},
                {"", Align::kLeft}});
   const auto text = [](const KernelGoal& goal, double value) {
-    return goal.unit == "share" ? share_text(value) : fmt::format("{:.3f}", value);
+    if (goal.unit == "share") return share_text(value);
+    return fmt::format("{:.3f}{}", value, goal.unit == "ms" ? " ms" : "");
   };
   for (const KernelGoal& goal : goals) {
     const std::string bound = (goal.at_most ? "<= " : ">= ") + text(goal, goal.bound);

@@ -58,43 +58,48 @@ void pack_q_integers(void* row, const void* vector, ElementType type, std::int64
   std::memcpy(tail + groups, &scale, 4);
 }
 
+// Every column of a row begins with the row's number.
+template <int kRows, int kCols>
+inline void set_rows(I32 (&acc)[kRows][kCols], const Lane32* numbers, std::int64_t stride) {
+#pragma GCC unroll 32
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 32
+    for (int c = 0; c < kCols; ++c) acc[r][c] = broadcast_bits(numbers[r * stride]);
+  }
+}
+
 // ---- Score tile ---------------------------------------------------------------------------------
 
-template <typename Product, int kRows, int kPanels>
+template <typename Product, int kRows, int kPanels, typename Ask>
 void score_integer_panels(float* scores, const Lane32* q, const PanelBlock& block, int slot,
-                          const BlockShape& shape, const SoonPanels* soon) {
+                          const BlockShape& shape, Ask ask) {
+  constexpr int kCols = kPanels * kVecs;
   using Keys = typename Product::Keys;
   const std::int64_t groups =
       Product::kGroupDims == 0 ? 1 : shape.k_steps * 8 / Product::kGroupDims;
   const std::int64_t group_steps = shape.k_steps / groups;
-  const std::int64_t tail = shape.q_lanes - groups - 1;
+  const Lane32* const tail = q + shape.q_lanes - groups - 1;
   for (int r = 0; r < kRows && Product::kGroupDims != 0; ++r) {
-    for (int c = 0; c < kPanels * kVecs; ++c) store(scores + r * kBlockKeys + c * kLanes, F32{});
+    for (int c = 0; c < kCols; ++c) store(scores + r * kBlockKeys + c * kLanes, F32{});
   }
   for (std::int64_t group = 0; group < groups; ++group) {
-    I32 acc[kRows][kPanels * kVecs];
-    for (int r = 0; r < kRows; ++r) {
-      for (int c = 0; c < kPanels * kVecs; ++c) {
-        acc[r][c] = broadcast_bits(q[r * shape.q_lanes + tail + group]);
-      }
-    }
+    I32 acc[kRows][kCols];
+    set_rows(acc, tail + group, shape.q_lanes);
     const Lane32* panels[kPanels];
     for (int p = 0; p < kPanels; ++p) {
       panels[p] = static_cast<const Lane32*>(block.k[slot + p]) + group * group_steps * kPanelKeys;
     }
-    const Steps steps = {0, group_steps};
-    const Lane32* const rows = q + group * group_steps * Keys::kParts;
-    if (Soon<kPanels> lines; soon_of(lines, soon, slot, group * group_steps, group_steps)) {
-      rank_update<Keys>(acc, rows, shape.q_lanes, panels, steps, lines);
-    } else {
-      rank_update<Keys>(acc, rows, shape.q_lanes, panels, steps);
-    }
-    for (int c = 0; c < kPanels * kVecs; ++c) {
+    rank_update<Keys>(acc, q + group * group_steps * Keys::kParts, shape.q_lanes, panels,
+                      group_steps, ask);
+    ask.pass(group_steps);
+#pragma GCC unroll 32
+    for (int c = 0; c < kCols; ++c) {
       const std::uint16_t* const scales = block.k_scales[slot + c / kVecs];
       const F32 k_scale = widen_scales(scales + group * kPanelKeys + c % kVecs * kLanes);
+#pragma GCC unroll 32
       for (int r = 0; r < kRows; ++r) {
         float* const at = scores + r * kBlockKeys + c * kLanes;
-        const F32 q_scale = as_f32(broadcast_bits(q[r * shape.q_lanes + tail + groups]));
+        const F32 q_scale = as_f32(broadcast_bits(tail[r * shape.q_lanes + groups]));
         const F32 sum = to_f32(acc[r][c]);
         if constexpr (Product::kGroupDims == 0) {
           store(at, sum * (k_scale * q_scale));
@@ -106,17 +111,33 @@ void score_integer_panels(float* scores, const Lane32* q, const PanelBlock& bloc
   }
 }
 
+// Scores of kPanels panels from `slot` on; asks for the soon panels of these slots.
+template <typename Product, int kRows, int kPanels>
+void score_integer_slots(float* scores, const Lane32* q, const PanelBlock& block, int slot,
+                         const BlockShape& shape, const SoonPanels* soon) {
+  scores += slot * kPanelKeys;
+  if (soon == nullptr || slot + kPanels > soon->num_panels) {
+    score_integer_panels<Product, kRows, kPanels>(scores, q, block, slot, shape, AskNothing{});
+    return;
+  }
+  AskAhead<kPanels> ask = {{}, {}, soon->lines - 1, {}};
+  for (int p = 0; p < kPanels; ++p) {
+    ask.panels[p] = static_cast<const std::byte*>(soon->at[slot + p]);
+    const int next = slot + kPanels + p < block.num_panels ? slot + kPanels + p : slot;
+    ask.sooner[p] = static_cast<const std::byte*>(block.k[next]);
+  }
+  score_integer_panels<Product, kRows, kPanels>(scores, q, block, slot, shape, ask);
+}
+
 template <typename Product, int kRows>
 void score_integer_rows(float* scores, const Lane32* q, const PanelBlock& block,
                         const BlockShape& shape, const SoonPanels* soon) {
   int slot = 0;
   for (; slot + kRegisterPanels <= block.num_panels; slot += kRegisterPanels) {
-    score_integer_panels<Product, kRows, kRegisterPanels>(scores + slot * kPanelKeys, q, block,
-                                                          slot, shape, soon);
+    score_integer_slots<Product, kRows, kRegisterPanels>(scores, q, block, slot, shape, soon);
   }
   for (; slot < block.num_panels; ++slot) {
-    score_integer_panels<Product, kRows, 1>(scores + slot * kPanelKeys, q, block, slot, shape,
-                                            soon);
+    score_integer_slots<Product, kRows, 1>(scores, q, block, slot, shape, soon);
   }
 }
 
@@ -128,7 +149,15 @@ constexpr std::int64_t kWeightLanes = kBlockKeys / 2;
 struct IntegerWeights {
   Lane32 lanes[kGroupRows][kWeightLanes];  // pairs of int16
   float units[kGroupRows];
-  std::int32_t offsets[kGroupRows];  // −bias·Σ of a row's weights
+  std::uint32_t offsets[kGroupRows];  // −bias·Σ of a row's weights
+
+  // Those of some rows, from one on.
+  struct Rows {
+    const Lane32* lanes;
+    const float* units;
+    const Lane32* offsets;
+  };
+  Rows from(std::int64_t idx) const { return {lanes[idx], units + idx, offsets + idx}; }
 };
 
 // P·v_scale of the keys that the row reads, and the largest of them as bits.
@@ -169,56 +198,57 @@ void round_weights(IntegerWeights& to, std::int64_t idx, const float* weights,
       sum = add_bits(sum, and_bits(numbers, broadcast_bits(0xffffU)));
     }
   }
-  to.offsets[idx] = Product::kBias == 0 ? 0 : -Product::kBias * reduce_add_bits(sum);
+  to.offsets[idx] = static_cast<std::uint32_t>(-Product::kBias * reduce_add_bits(sum));
 }
 
 // ---- Value tile ---------------------------------------------------------------------------------
 
-template <typename Product, int kRows, int kBlocks>
-void integer_value_blocks(float* o, std::int64_t o_stride, const IntegerWeights& weights,
-                          std::int64_t first_row, const PanelBlock& block, std::int64_t first_block,
-                          const float* factors) {
+// Dim blocks of o and V that share scales.
+struct ValueBlocks {
+  std::int64_t begin;
+  std::int64_t end;
+  std::int64_t o_stride;
+};
+
+template <typename Product, int kRows, int kBlocks, typename Ask>
+void integer_value_blocks(float* o, std::int64_t o_stride, const IntegerWeights::Rows& weights,
+                          const PanelBlock& block, std::int64_t first_block, const float* factors,
+                          const Ask& ask) {
   constexpr std::int64_t kBlockLanes = std::int64_t{Product::kPanelSteps} * Product::kRowLanes;
-  I32 acc[kRows][kBlocks * kVecs];
-  for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kBlocks * kVecs; ++c) {
-      acc[r][c] = broadcast_bits(static_cast<std::uint32_t>(weights.offsets[first_row + r]));
-    }
-  }
+  constexpr int kCols = kBlocks * kVecs;
+  I32 acc[kRows][kCols];
+  set_rows(acc, weights.offsets, 1);
   for (int slot = 0; slot < block.num_panels; ++slot) {
     const Lane32* blocks[kBlocks];
     for (int b = 0; b < kBlocks; ++b) {
       blocks[b] = static_cast<const Lane32*>(block.v[slot]) + (first_block + b) * kBlockLanes;
     }
-    constexpr std::int64_t kLines = kBlockLanes * 4 / kLineBytes;  // of a dim block
-    if (Soon<kBlocks> soon; first_row == 0 && soon_of_blocks(soon, block.soon_in_values, slot,
-                                                             first_block * kLines, kLines)) {
-      for (std::int64_t line = 0; line < kLines; ++line) ask_for(soon, line);
-    }
-    rank_update<Product>(acc, weights.lanes[first_row] + slot * kPanelKeys / 2, kWeightLanes,
-                         blocks, {0, Product::kPanelSteps});
+    rank_update<Product>(
+        acc, weights.lanes + slot * kPanelKeys / 2, kWeightLanes, blocks, Product::kPanelSteps,
+        ask.template at<Product, kBlocks>(block.v, block.num_panels, slot, first_block));
   }
+#pragma GCC unroll 32
   for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kBlocks * kVecs; ++c) {
+#pragma GCC unroll 32
+    for (int c = 0; c < kCols; ++c) {
       float* const at = o + r * o_stride + c * kLanes;
-      const F32 sum = rounded(to_f32(acc[r][c]) * broadcast(weights.units[first_row + r]));
+      const F32 sum = rounded(to_f32(acc[r][c]) * broadcast(weights.units[r]));
       store(at, factors == nullptr ? sum : fused(load(at), broadcast(factors[r]), sum));
     }
   }
 }
 
-template <typename Product, int kRows>
-void integer_value_rows(float* o, std::int64_t o_stride, const IntegerWeights& weights,
-                        std::int64_t first_row, const PanelBlock& block, std::int64_t first_block,
-                        std::int64_t end_block, const float* factors) {
-  std::int64_t at = first_block;
-  for (; at + kRegisterPanels <= end_block; at += kRegisterPanels) {
-    integer_value_blocks<Product, kRows, kRegisterPanels>(o + at * kDimBlock, o_stride, weights,
-                                                          first_row, block, at, factors);
+template <typename Product, int kRows, typename Ask>
+void integer_value_rows(float* o, const ValueBlocks& blocks, const IntegerWeights::Rows& weights,
+                        const PanelBlock& block, const float* factors, const Ask& ask) {
+  std::int64_t at = blocks.begin;
+  for (; at + kRegisterPanels <= blocks.end; at += kRegisterPanels) {
+    integer_value_blocks<Product, kRows, kRegisterPanels>(o + at * kDimBlock, blocks.o_stride,
+                                                          weights, block, at, factors, ask);
   }
-  for (; at < end_block; ++at) {
-    integer_value_blocks<Product, kRows, 1>(o + at * kDimBlock, o_stride, weights, first_row, block,
-                                            at, factors);
+  for (; at < blocks.end; ++at) {
+    integer_value_blocks<Product, kRows, 1>(o + at * kDimBlock, blocks.o_stride, weights, block, at,
+                                            factors, ask);
   }
 }
 

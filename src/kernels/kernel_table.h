@@ -71,11 +71,11 @@ struct RowBlock {
   const std::int64_t* positions;  // [num_tokens]; used by a bias only
 };
 
-// Panels as they lie in memory, to be asked for ahead of their use.
+// Panels as they lie in memory, to be asked for before they are read.
 inline constexpr std::int64_t kLineBytes = 64;
 struct SoonPanels {
   int num_panels = 0;
-  std::int64_t lines = 0;  // of a panel
+  std::int64_t lines = 1;  // of a panel
   const void* at[kBlockPanels];
 };
 
@@ -89,8 +89,8 @@ struct PanelBlock {
   const std::int64_t* positions[kBlockPanels];  // [kPanelKeys]; used by a bias only
   const std::uint16_t* k_scales[kBlockPanels];  // f16 [groups][16 keys]; quantized only
   const std::uint16_t* v_scales[kBlockPanels];
-  // What attend() asks for while it computes the first rows' scores, and their values: memory and
-  // arithmetic then take turns at nothing. nullptr: nothing.
+  // What attend() asks for, a line or two at each step, while it computes the scores and the values
+  // of the first rows: memory and arithmetic would else take turns. nullptr: nothing.
   const SoonPanels* soon_in_scores = nullptr;
   const SoonPanels* soon_in_values = nullptr;
 };

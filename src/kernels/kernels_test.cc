@@ -50,7 +50,7 @@ TEST(KernelList, IsOrderedAndEndsWithPortable) {
 TEST(KernelList, ChoosesOneOfItsOwn) {
   const ForcedIsa none("");
   for (DType q : {DType::kF32, DType::kBf16, DType::kF16}) {
-    for (DType kv : {DType::kF32, DType::kBf16, DType::kF16}) {
+    for (DType kv : {DType::kF32, DType::kBf16, DType::kF16, DType::kInt8, DType::kInt4}) {
       const std::string isa = kernel_isa(q, kv);
       const std::vector<std::string> isas = kernel_isas();
       EXPECT_NE(std::find(isas.begin(), isas.end(), isa), isas.end()) << isa;
@@ -63,6 +63,7 @@ TEST(KernelList, ObeysTheOneVariable) {
     const ForcedIsa forced(isa);
     EXPECT_EQ(kernel_isa(DType::kF32, DType::kF32), isa);
     EXPECT_EQ(kernel_isa(DType::kBf16, DType::kBf16), isa);
+    EXPECT_EQ(kernel_isa(DType::kBf16, DType::kInt8), isa);
   }
 }
 
@@ -86,6 +87,8 @@ TEST(KernelList, StatesTheDimsThatItPadsTo) {
                        ElementType::kBf16;
     EXPECT_EQ(executed_dims(isa, DType::kBf16, DType::kBf16, 7, 17), (pairs ? 8 : 7) + 32) << isa;
     EXPECT_EQ(executed_dims(isa, DType::kF16, DType::kBf16, 7, 17), 7 + 32) << isa;
+    EXPECT_EQ(executed_dims(isa, DType::kBf16, DType::kInt8, 7, 17), 8 + 32) << isa;
+    EXPECT_EQ(executed_dims(isa, DType::kF32, DType::kInt4, 96, 32), 96 + 32) << isa;
   }
 }
 

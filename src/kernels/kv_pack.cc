@@ -14,18 +14,17 @@
 namespace lacuna {
 namespace {
 
-void require(bool holds, const std::string& name, std::int64_t value, const std::string& allowed) {
-  if (!holds) throw Error(fmt::format("{} is {}; allowed: {}", name, value, allowed));
-}
-
 void check_source(const char* name, const TensorView& x, std::int64_t dim, std::int64_t head) {
   if (is_quantized(x.dtype)) {
     throw Error(
         fmt::format("dtype of {} is {}; allowed: f32, bf16, f16", name, to_string(x.dtype)));
   }
-  require(x.shape[2] == dim, fmt::format("dims of {}", name), x.shape[2],
-          fmt::format("the page's {}", dim));
-  require(head >= 0 && head < x.shape[1], "head", head, fmt::format("0..{}", x.shape[1] - 1));
+  if (x.shape[2] != dim) {
+    throw Error(fmt::format("dims of {} is {}; allowed: the page's {}", name, x.shape[2], dim));
+  }
+  if (head < 0 || head >= x.shape[1]) {
+    throw Error(fmt::format("head is {}; allowed: 0..{}", head, x.shape[1] - 1));
+  }
 }
 
 // One side of a page: K or V of one head.
@@ -102,9 +101,12 @@ PackedBytes packed_bytes(DType dtype, std::int64_t head_dim, std::int64_t v_head
 
 void append_tokens(const PackedHead& page, std::int64_t first_slot, const TensorView& k,
                    const TensorView& v, std::int64_t head) {
-  require(first_slot >= 0, "first_slot", first_slot, "0 and more");
-  require(v.shape[0] == k.shape[0], "tokens of v", v.shape[0],
-          fmt::format("{}, those of k", k.shape[0]));
+  if (first_slot < 0) {
+    throw Error(fmt::format("first_slot is {}; allowed: 0 and more", first_slot));
+  }
+  if (v.shape[0] != k.shape[0]) {
+    throw Error(fmt::format("tokens of v is {}; allowed: {}, those of k", v.shape[0], k.shape[0]));
+  }
   check_source("k", k, page.head_dim, head);
   check_source("v", v, page.v_head_dim, head);
   const PanelPacker& packer = panel_packer();

@@ -52,8 +52,7 @@ Grid k_grid(const void* panel, DType dtype, std::int64_t dim) {
   for (std::size_t first = 0; first < grid[0].size(); first += lane_dims) {
     for (std::size_t key = 0; key < 16; ++key, at += 4) {
       std::uint32_t* const to = grid[key].data() + first;
-      if (dtype == DType::kF32)
-        to[0] = at[0] | at[1] << 8 | at[2] << 16 | std::uint32_t{at[3]} << 24;
+      if (dtype == DType::kF32) std::memcpy(to, at, 4);
       if (size_bits(dtype) == 16) {
         to[0] = static_cast<std::uint32_t>(at[0] | at[1] << 8);
         to[1] = static_cast<std::uint32_t>(at[2] | at[3] << 8);
@@ -76,7 +75,7 @@ Grid v_grid(const void* panel, DType dtype, std::int64_t dim) {
     for (std::size_t key = 0; key < 16; key += row_keys) {
       for (std::size_t d = first; d < first + 16; ++d) {
         if (dtype == DType::kF32) {
-          grid[key][d] = at[0] | at[1] << 8 | at[2] << 16 | std::uint32_t{at[3]} << 24;
+          std::memcpy(&grid[key][d], at, 4);
           at += 4;
         } else if (size_bits(dtype) == 16) {
           grid[key][d] = static_cast<std::uint32_t>(at[0] | at[1] << 8);

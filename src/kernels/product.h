@@ -36,12 +36,6 @@ constexpr int kRegisterRows = 2;
 constexpr int kRegisterPanels = 1;
 #endif
 
-// Steps of a sum.
-struct Steps {
-  std::int64_t begin;
-  std::int64_t end;
-};
-
 // One lane is an f32: a step is one multiply-add.
 struct F32Product {
   using Sum = F32;
@@ -97,65 +91,108 @@ struct Bf16Product {
   }
 };
 
-// Memory that is read soon: line `step` of each is asked for at a step, so that it comes while the
-// step computes.
+// Asks for a line of each of some panels at each step, so that they come while the step computes:
+// line `first` + step, or the last one again. The processor drops what it is asked while it waits
+// for too much, so lines that are read sooner are asked for once more.
 template <int kPanels>
-struct Soon {
-  const std::byte* at[kPanels];
-};
-struct NothingSoon {};
-inline void ask_for(NothingSoon, std::int64_t) {}
-template <int kPanels>
-inline void ask_for(const Soon<kPanels>& soon, std::int64_t step) {
-  constexpr int kSecondLevelCache = 2;
+struct AskAhead {
+  const std::byte* panels[kPanels];
+  std::int64_t first[kPanels];
+  std::int64_t last;
+  const std::byte* sooner[kPanels];  // their line `step`
+
+  void operator()(std::int64_t step) const {
+    constexpr int kSecondLevelCache = 2;
 #pragma GCC unroll 2
-  for (int p = 0; p < kPanels; ++p) {
-    __builtin_prefetch(soon.at[p] + step * kLineBytes, 0, kSecondLevelCache);
+    for (int p = 0; p < kPanels; ++p) {
+      const std::int64_t line = first[p] + step < last ? first[p] + step : last;
+      __builtin_prefetch(panels[p] + line * kLineBytes, 0, kSecondLevelCache);
+      __builtin_prefetch(sooner[p] + step * kLineBytes, 0, kSecondLevelCache);
+    }
+  }
+  void pass(std::int64_t steps) {
+    for (std::int64_t& line : first) line += steps;
+    for (const std::byte*& line : sooner) line += steps * kLineBytes;
+  }
+};
+constexpr std::int64_t kLineLanes = kLineBytes / 4;
+struct AskNothing {
+  void operator()(std::int64_t) const {}
+  void pass(std::int64_t) {}
+};
+
+// Asks at each slot for those lines of the soon panel that stand where the dim blocks do in V's, of
+// which `panels` are [num_panels].
+struct AskSoon {
+  const SoonPanels* soon;
+  template <typename Product, int kBlocks>
+  AskAhead<kBlocks> at(const void* const* panels, std::int64_t num_panels, std::int64_t slot,
+                       std::int64_t first_block) const {
+    constexpr std::int64_t kSlotsSooner = 2;
+    constexpr std::int64_t kLines = Product::kPanelSteps * Product::kRowLanes / kLineLanes;
+    AskAhead<kBlocks> ask = {{}, {}, soon->lines - 1, {}};
+    const std::int64_t last = soon->num_panels - 1;
+    const std::int64_t next = slot + kSlotsSooner < num_panels ? slot + kSlotsSooner : slot;
+    for (int b = 0; b < kBlocks; ++b) {
+      ask.panels[b] = static_cast<const std::byte*>(soon->at[slot < last ? slot : last]);
+      ask.first[b] = (first_block + b) * kLines;
+      ask.sooner[b] = static_cast<const std::byte*>(panels[next]) + ask.first[b] * kLineBytes;
+    }
+    return ask;
+  }
+};
+struct AskNoSoon {
+  template <typename Product, int kBlocks>
+  AskNothing at(const void* const*, std::int64_t, std::int64_t, std::int64_t) const {
+    return {};
+  }
+};
+
+// Unrolled, or the accumulators would be an array in memory.
+template <int kRows, int kCols>
+inline void set_zero(F32 (&acc)[kRows][kCols]) {
+#pragma GCC unroll 32
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 32
+    for (int c = 0; c < kCols; ++c) acc[r][c] = F32{};
   }
 }
-
-// Lines first_line .. first_line + num_lines - 1 of the panels of `soon` at slots first_slot ..
-// first_slot + kPanels - 1: false where they are not all there.
-template <int kPanels>
-bool soon_of(Soon<kPanels>& at, const SoonPanels* soon, std::int64_t first_slot,
-             std::int64_t first_line, std::int64_t num_lines) {
-  if (soon == nullptr || first_slot + kPanels > soon->num_panels) return false;
-  if (first_line + num_lines > soon->lines) return false;
-  for (int p = 0; p < kPanels; ++p) {
-    at.at[p] = static_cast<const std::byte*>(soon->at[first_slot + p]) + first_line * kLineBytes;
+template <int kRows, int kCols>
+inline void load_rows(F32 (&acc)[kRows][kCols], const float* from, std::int64_t stride,
+                      const float* factors) {
+#pragma GCC unroll 32
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 32
+    for (int c = 0; c < kCols; ++c) {
+      acc[r][c] = load(from + r * stride + c * kLanes) * broadcast(factors[r]);
+    }
   }
-  return true;
 }
-
-// Of the panel at one slot, num_lines from first_line on for each of kBlocks dim blocks.
-template <int kBlocks>
-bool soon_of_blocks(Soon<kBlocks>& at, const SoonPanels* soon, std::int64_t slot,
-                    std::int64_t first_line, std::int64_t num_lines) {
-  if (soon == nullptr || slot >= soon->num_panels) return false;
-  if (first_line + kBlocks * num_lines > soon->lines) return false;
-  for (int b = 0; b < kBlocks; ++b) {
-    at.at[b] =
-        static_cast<const std::byte*>(soon->at[slot]) + (first_line + b * num_lines) * kLineBytes;
+template <int kRows, int kCols>
+inline void store_rows(float* to, std::int64_t stride, const F32 (&acc)[kRows][kCols]) {
+#pragma GCC unroll 32
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 32
+    for (int c = 0; c < kCols; ++c) store(to + r * stride + c * kLanes, acc[r][c]);
   }
-  return true;
 }
 
 // acc[r][c] += Σ_step a[r·a_stride + step] ∘ b[c][step·16 …]: a row's sum runs over the steps in
 // order, whatever the other rows and columns are, so it has the same bits in every block. A row of
-// b may stand for kParts lanes of a.
-template <typename Product, int kRows, int kCols, int kPanels, typename SoonRead = NothingSoon>
+// b may stand for kParts lanes of a. Asks once for each line of b.
+template <typename Product, int kRows, int kCols, int kPanels, typename Ask>
 inline void rank_update(typename Product::Sum (&acc)[kRows][kCols], const Lane32* a,
-                        std::int64_t a_stride, const Lane32* const (&b)[kPanels], Steps steps,
-                        const SoonRead& soon = {}) {
+                        std::int64_t a_stride, const Lane32* const (&b)[kPanels],
+                        std::int64_t num_steps, const Ask& ask) {
   static_assert(kCols == kPanels * kVecs);
   constexpr int kParts = Product::kParts;
-  for (std::int64_t step = steps.begin; step < steps.end; ++step) {
+  for (std::int64_t step = 0; step < num_steps; ++step) {
     I32 columns[kCols][kParts];
 #pragma GCC unroll 32
     for (int c = 0; c < kCols; ++c) {
       Product::load(columns[c], b[c / kVecs] + step * Product::kRowLanes, c % kVecs);
     }
-    ask_for(soon, step);
+    if (step * Product::kRowLanes % kLineLanes == 0) ask(step * Product::kRowLanes / kLineLanes);
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 32

@@ -32,23 +32,34 @@ namespace {
 
 // ---- Score tile ---------------------------------------------------------------------------------
 
-template <typename Product, int kRows, int kPanels>
-void score_panels(float* scores, std::int64_t row_stride, const Lane32* q, const PanelBlock& block,
-                  std::int64_t k_steps, int first, const SoonPanels* soon) {
-  F32 acc[kRows][kPanels * kVecs] = {};
+template <typename Product, int kRows, int kPanels, typename Ask>
+void score_panels(float* scores, std::int64_t row_stride, const Lane32* q, const void* const* k,
+                  std::int64_t k_steps, const Ask& ask) {
+  F32 acc[kRows][kPanels * kVecs];
+  set_zero(acc);
   const Lane32* panels[kPanels];
-  for (int p = 0; p < kPanels; ++p) panels[p] = static_cast<const Lane32*>(block.k[first + p]);
-  Steps steps = {0, k_steps};
-  if (Soon<kPanels> lines; soon_of(lines, soon, first, 0, 0)) {
-    steps.begin = soon->lines < k_steps ? soon->lines : k_steps;
-    rank_update<Product>(acc, q, k_steps, panels, {0, steps.begin}, lines);
+  for (int p = 0; p < kPanels; ++p) panels[p] = static_cast<const Lane32*>(k[p]);
+  rank_update<Product>(acc, q, k_steps, panels, k_steps, ask);
+  store_rows(scores, row_stride, acc);
+}
+
+// Scores of kPanels panels from `slot` on; asks for the soon panels of these slots.
+template <typename Product, int kRows, int kPanels>
+void score_slots(float* scores, std::int64_t row_stride, const Lane32* q, const PanelBlock& block,
+                 std::int64_t k_steps, int slot, const SoonPanels* soon) {
+  scores += slot * kPanelKeys;
+  const void* const* const k = block.k + slot;
+  if (soon == nullptr || slot + kPanels > soon->num_panels) {
+    score_panels<Product, kRows, kPanels>(scores, row_stride, q, k, k_steps, AskNothing{});
+    return;
   }
-  rank_update<Product>(acc, q, k_steps, panels, steps);
-  for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kPanels * kVecs; ++c) {
-      store(scores + r * row_stride + first * kPanelKeys + c * kLanes, acc[r][c]);
-    }
+  AskAhead<kPanels> ask = {{}, {}, soon->lines - 1, {}};
+  for (int p = 0; p < kPanels; ++p) {
+    ask.panels[p] = static_cast<const std::byte*>(soon->at[slot + p]);
+    const int next = slot + kPanels + p;
+    ask.sooner[p] = static_cast<const std::byte*>(block.k[next < block.num_panels ? next : slot]);
   }
+  score_panels<Product, kRows, kPanels>(scores, row_stride, q, k, k_steps, ask);
 }
 
 template <typename Product, int kRows>
@@ -56,11 +67,10 @@ void score_rows(float* scores, std::int64_t row_stride, const Lane32* q, const P
                 std::int64_t k_steps, const SoonPanels* soon) {
   int slot = 0;
   for (; slot + kRegisterPanels <= block.num_panels; slot += kRegisterPanels) {
-    score_panels<Product, kRows, kRegisterPanels>(scores, row_stride, q, block, k_steps, slot,
-                                                  soon);
+    score_slots<Product, kRows, kRegisterPanels>(scores, row_stride, q, block, k_steps, slot, soon);
   }
   for (; slot < block.num_panels; ++slot) {
-    score_panels<Product, kRows, 1>(scores, row_stride, q, block, k_steps, slot, soon);
+    score_slots<Product, kRows, 1>(scores, row_stride, q, block, k_steps, slot, soon);
   }
 }
 
@@ -72,19 +82,17 @@ struct Weights {
   std::int64_t row_stride;
   const void* const* panels;  // [num_panels]
   std::int64_t num_panels;
-  const SoonPanels* soon = nullptr;
 };
 
-template <typename Product, int kRows, int kBlocks>
+template <typename Product, int kRows, int kBlocks, typename Ask>
 void value_blocks(float* o, std::int64_t o_stride, const Weights& weights, std::int64_t first_block,
-                  const float* factors) {
+                  const float* factors, const Ask& ask) {
   constexpr std::int64_t kBlockLanes = std::int64_t{Product::kPanelSteps} * kDimBlock;
   F32 acc[kRows][kBlocks * kVecs];
-  for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kBlocks * kVecs; ++c) {
-      acc[r][c] =
-          factors == nullptr ? F32{} : load(o + r * o_stride + c * kLanes) * broadcast(factors[r]);
-    }
+  if (factors == nullptr) {
+    set_zero(acc);
+  } else {
+    load_rows(acc, o, o_stride, factors);
   }
   for (std::int64_t slot = 0; slot < weights.num_panels; ++slot) {
     const Lane32* blocks[kBlocks];
@@ -92,31 +100,25 @@ void value_blocks(float* o, std::int64_t o_stride, const Weights& weights, std::
       blocks[b] =
           static_cast<const Lane32*>(weights.panels[slot]) + (first_block + b) * kBlockLanes;
     }
-    const Lane32* const lanes = weights.lanes + slot * Product::kPanelSteps;
-    constexpr Steps kSteps = {0, Product::kPanelSteps};
-    constexpr std::int64_t kLines = Product::kPanelSteps;  // of a dim block
-    if (Soon<kBlocks> soon;
-        soon_of_blocks(soon, weights.soon, slot, first_block * kLines, kLines)) {
-      rank_update<Product>(acc, lanes, weights.row_stride, blocks, kSteps, soon);
-    } else {
-      rank_update<Product>(acc, lanes, weights.row_stride, blocks, kSteps);
-    }
+    rank_update<Product>(
+        acc, weights.lanes + slot * Product::kPanelSteps, weights.row_stride, blocks,
+        Product::kPanelSteps,
+        ask.template at<Product, kBlocks>(weights.panels, weights.num_panels, slot, first_block));
   }
-  for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kBlocks * kVecs; ++c) store(o + r * o_stride + c * kLanes, acc[r][c]);
-  }
+  store_rows(o, o_stride, acc);
 }
 
-template <typename Product, int kRows>
-void value_rows(float* o, std::int64_t dim_blocks, const Weights& weights, const float* factors) {
+template <typename Product, int kRows, typename Ask>
+void value_rows(float* o, std::int64_t dim_blocks, const Weights& weights, const float* factors,
+                const Ask& ask) {
   const std::int64_t o_stride = dim_blocks * kDimBlock;
   std::int64_t block = 0;
   for (; block + kRegisterPanels <= dim_blocks; block += kRegisterPanels) {
     value_blocks<Product, kRows, kRegisterPanels>(o + block * kDimBlock, o_stride, weights, block,
-                                                  factors);
+                                                  factors, ask);
   }
   for (; block < dim_blocks; ++block) {
-    value_blocks<Product, kRows, 1>(o + block * kDimBlock, o_stride, weights, block, factors);
+    value_blocks<Product, kRows, 1>(o + block * kDimBlock, o_stride, weights, block, factors, ask);
   }
 }
 
@@ -139,16 +141,16 @@ struct Group {
 
 template <typename Product>
 void score_group(float* scratch, const Group& group, const RowBlock& rows, const PanelBlock& block,
-                 const BlockShape& shape) {
+                 const BlockShape& shape, const SoonPanels* soon) {
   const auto* q = static_cast<const Lane32*>(rows.q);
   for_row_pieces(group.first, group.end, [&]<int kRows>(std::int64_t row) {
     float* const scores = scratch + (row - group.first) * kBlockKeys;
+    const SoonPanels* const asked = row == 0 ? soon : nullptr;
     if constexpr (is_quantized(dtype_of(Product::kLanesHold))) {
-      score_integer_rows<Product, kRows>(scores, q + row * shape.q_lanes, block, shape,
-                                         row == 0 ? block.soon_in_scores : nullptr);
+      score_integer_rows<Product, kRows>(scores, q + row * shape.q_lanes, block, shape, asked);
     } else {
       score_rows<Product, kRows>(scores, kBlockKeys, q + row * shape.q_lanes, block, shape.k_steps,
-                                 row == 0 ? block.soon_in_scores : nullptr);
+                                 asked);
     }
   });
 }
@@ -165,10 +167,16 @@ void value_group(const StateBlock& state, const Group& group, const float* scrat
                  const PanelBlock& block, const BlockShape& shape, const float* factors) {
   for_row_pieces(group.first, group.end, [&]<int kRows>(std::int64_t row) {
     const std::int64_t idx = row - group.first;
+    float* const o = state.o + row * shape.dim_blocks * kDimBlock;
+    const float* const kept = factors == nullptr ? nullptr : factors + idx;
     const Weights weights = {lanes_of(scratch + idx * kBlockKeys), kBlockKeys, block.v,
-                             block.num_panels, row == 0 ? block.soon_in_values : nullptr};
-    value_rows<Product, kRows>(state.o + row * shape.dim_blocks * kDimBlock, shape.dim_blocks,
-                               weights, factors == nullptr ? nullptr : factors + idx);
+                             block.num_panels};
+    const SoonPanels* const soon = block.soon_in_values;
+    if (row == 0 && soon != nullptr && soon->num_panels > 0) {
+      value_rows<Product, kRows>(o, shape.dim_blocks, weights, kept, AskSoon{soon});
+    } else {
+      value_rows<Product, kRows>(o, shape.dim_blocks, weights, kept, AskNoSoon{});
+    }
   });
 }
 
@@ -196,7 +204,7 @@ void value_group_exactly(const StateBlock& state, const Group& group, const floa
       const Weights weights = {lanes_of(scratch + idx * kBlockKeys), kBlockKeys, panels,
                                block.num_panels};
       value_blocks<Product, 1, 1>(o + dims * kDimBlock, 0, weights, 0,
-                                  factors == nullptr ? nullptr : factors + idx);
+                                  factors == nullptr ? nullptr : factors + idx, AskNoSoon{});
     }
   }
 }
@@ -224,9 +232,16 @@ void integer_value_group(const StateBlock& state, const Group& group, const floa
     }
     for_row_pieces(group.first, group.end, [&]<int kRows>(std::int64_t row) {
       const std::int64_t idx = row - group.first;
-      integer_value_rows<Product, kRows>(state.o + row * o_stride, o_stride, weights, idx, block,
-                                         first, first + group_blocks,
-                                         factors == nullptr ? nullptr : factors + idx);
+      const ValueBlocks blocks = {first, first + group_blocks, o_stride};
+      float* const o = state.o + row * o_stride;
+      const float* const kept = factors == nullptr ? nullptr : factors + idx;
+      const SoonPanels* const soon = block.soon_in_values;
+      if (row == 0 && soon != nullptr && soon->num_panels > 0) {
+        integer_value_rows<Product, kRows>(o, blocks, weights.from(idx), block, kept,
+                                           AskSoon{soon});
+      } else {
+        integer_value_rows<Product, kRows>(o, blocks, weights.from(idx), block, kept, AskNoSoon{});
+      }
     });
   }
 }
@@ -255,7 +270,7 @@ void attend(const StateBlock& state, const RowBlock& rows, const PanelBlock& blo
   [[maybe_unused]] const bool exact = any_masked_non_finite(block);
   for (std::int64_t first = 0; first < num_rows; first += kGroupRows) {
     const Group group = {first, first + kGroupRows < num_rows ? first + kGroupRows : num_rows};
-    score_group<Product>(scratch, group, rows, block, shape);
+    score_group<Product>(scratch, group, rows, block, shape, block.soon_in_scores);
     float factors[kGroupRows];
     for (std::int64_t row = group.first; row < group.end; ++row) {
       const std::int64_t idx = row - group.first;
@@ -283,7 +298,7 @@ void mass(float* sums, const float* lse2, const RowBlock& rows, const PanelBlock
   const std::int64_t num_rows = rows.num_tokens * rows.num_heads;
   for (std::int64_t first = 0; first < num_rows; first += kGroupRows) {
     const Group group = {first, first + kGroupRows < num_rows ? first + kGroupRows : num_rows};
-    score_group<Product>(scratch, group, rows, block, shape);
+    score_group<Product>(scratch, group, rows, block, shape, nullptr);
     for (std::int64_t row = group.first; row < group.end; ++row) {
       float* const scores = scratch + (row - group.first) * kBlockKeys;
       score_row(scores, row, rows, block, rule);
@@ -321,7 +336,7 @@ void attend_dense(const StateBlock& state, const RowBlock& rows, const DensePane
     const Weights weights = {lanes_of(dense.scores + row * row_stride), row_stride, dense.v,
                              num_panels};
     value_rows<Product, kRows>(state.o + row * shape.dim_blocks * kDimBlock, shape.dim_blocks,
-                               weights, nullptr);
+                               weights, nullptr, AskNoSoon{});
   });
 }
 

@@ -53,13 +53,15 @@ inline void widen_k(void* panel, const PackedPanel& from, std::int64_t head_dim)
   const auto* const lanes = static_cast<const Lane32*>(from.numbers);
   const std::int64_t group_dims = from.type == ElementType::kInt4 ? kInt4Group : head_dim;
   const int lane_dims = from.type == ElementType::kInt4 ? 8 : 4;
-  for (std::int64_t dim = 0; dim < head_dim; ++dim) {
-    const int shift = k_shift(from.type, static_cast<int>(dim % lane_dims));
+  for (std::int64_t first = 0; first < head_dim; first += group_dims) {
     for (int vec = 0; vec < kVecs; ++vec) {
       const std::int64_t key = vec * kLanes;
-      const F32 scale = widen_scales(from.scales + dim / group_dims * kPanelKeys + key);
-      const I32 bits = load_bits(lanes + dim / lane_dims * kPanelKeys + key);
-      store(to + dim * kPanelKeys + key, integer_at(bits, shift, from.type) * scale);
+      const F32 scale = widen_scales(from.scales + first / group_dims * kPanelKeys + key);
+      for (std::int64_t dim = first; dim < first + group_dims; ++dim) {
+        const int shift = k_shift(from.type, static_cast<int>(dim % lane_dims));
+        const I32 bits = load_bits(lanes + dim / lane_dims * kPanelKeys + key);
+        store(to + dim * kPanelKeys + key, integer_at(bits, shift, from.type) * scale);
+      }
     }
   }
 }

@@ -180,6 +180,17 @@ inline I32 load_shared(const void* p) { return load_bits(p); }
 typedef std::uint8_t U8Unaligned __attribute__((vector_size(2 * kLanes), aligned(1), may_alias));
 typedef std::int8_t I8Unaligned __attribute__((vector_size(2 * kLanes), aligned(1), may_alias));
 typedef std::int16_t I16 __attribute__((vector_size(4 * kLanes)));
+#if defined(__AVX512F__)
+// One instruction: g++ 12 converts halves and joins them.
+inline I32 load_shared_pairs_u8(const std::uint8_t* p) {
+  return reinterpret_cast<I32>(_mm512_maskz_cvtepu8_epi16(
+      0xffffffffU, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+}
+inline I32 load_shared_pairs_i8(const std::uint8_t* p) {
+  return reinterpret_cast<I32>(_mm512_maskz_cvtepi8_epi16(
+      0xffffffffU, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+}
+#else
 inline I32 load_shared_pairs_u8(const std::uint8_t* p) {
   return reinterpret_cast<I32>(
       __builtin_convertvector(*reinterpret_cast<const U8Unaligned*>(p), I16));
@@ -188,6 +199,7 @@ inline I32 load_shared_pairs_i8(const std::uint8_t* p) {
   return reinterpret_cast<I32>(
       __builtin_convertvector(*reinterpret_cast<const I8Unaligned*>(p), I16));
 }
+#endif
 inline void end_shared_loads() {}
 inline void store(void* p, F32 x) { *static_cast<F32Unaligned*>(p) = x; }
 inline void store_bits(void* p, I32 x) { *static_cast<I32Unaligned*>(p) = x; }
@@ -316,17 +328,6 @@ inline bool any_at_least(I32 x, std::int32_t limit) {
   return any != 0;
 }
 
-inline std::int32_t reduce_max_bits(I32 x) {
-  std::int32_t most = x[0];
-  for (int idx = 1; idx < kLanes; ++idx) most = most > x[idx] ? most : x[idx];
-  return most;
-}
-inline std::int32_t reduce_add_bits(I32 x) {
-  std::int32_t sum = 0;
-  for (int idx = 0; idx < kLanes; ++idx) sum += x[idx];
-  return sum;
-}
-
 inline I32 low_bytes(I32 x) { return reinterpret_cast<I32>((reinterpret_cast<I16>(x) << 8) >> 8); }
 inline I32 high_bytes(I32 x) { return reinterpret_cast<I32>(reinterpret_cast<I16>(x) >> 8); }
 
@@ -351,16 +352,16 @@ inline I32 dot_i16(I32 acc, I32 a, I32 b) {
 }
 
 // Halves are folded onto each other: a fixed order, whatever the compiler.
-template <int kHalf, int... kLane>
-inline F32 folded_lanes(F32 x, std::integer_sequence<int, kLane...>) {
+template <int kHalf, typename Vector, int... kLane>
+inline Vector folded_lanes(Vector x, std::integer_sequence<int, kLane...>) {
   return __builtin_shufflevector(x, x, ((kLane + kHalf) % kLanes)...);
 }
-template <int kHalf = kLanes / 2, typename Combine>
-inline float fold(F32 x, const Combine& combine) {
+template <int kHalf = kLanes / 2, typename Vector, typename Combine>
+inline auto fold(Vector x, const Combine& combine) {
   if constexpr (kHalf == 0) {
     return x[0];
   } else {
-    const F32 other = folded_lanes<kHalf>(x, std::make_integer_sequence<int, kLanes>{});
+    const Vector other = folded_lanes<kHalf>(x, std::make_integer_sequence<int, kLanes>{});
     return fold<kHalf / 2>(combine(x, other), combine);
   }
 }
@@ -369,6 +370,12 @@ inline float reduce_max(F32 x) {
 }
 inline float reduce_add(F32 x) {
   return fold(x, [](F32 a, F32 b) { return a + b; });
+}
+inline std::int32_t reduce_max_bits(I32 x) {
+  return fold(x, [](I32 a, I32 b) { return max_bits(a, b); });
+}
+inline std::int32_t reduce_add_bits(I32 x) {
+  return fold(x, [](I32 a, I32 b) { return a + b; });
 }
 inline void count_exponential() {}
 

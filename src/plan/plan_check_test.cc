@@ -76,6 +76,11 @@ TEST(PlanCheck, RefusesANegativeNumberOfTilesAnItem) {
             "tiles_per_item is -1; allowed: 0, which chooses, or at least 1");
 }
 
+TEST(PlanCheck, RefusesSplitsWithoutKeys) {
+  EXPECT_EQ(refusal(kGood, {8, 2}, {.tile = {16, 16}, .split_tokens = 0}),
+            "split_tokens is 0; allowed: at least 1");
+}
+
 TEST(PlanCheck, RefusesThreadsThatNobodyHas) {
   for (std::int64_t num_threads : {0, -1, 4097}) {
     EXPECT_EQ(refusal(kGood, {8, 2}, {.tile = {16, 16}, .num_threads = num_threads}),

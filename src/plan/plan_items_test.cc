@@ -90,5 +90,93 @@ TEST(PlanItems, DoNotMixGlobalRowsWithOthers) {
   EXPECT_EQ(num_global, 3);  // 40 global rows, 16 at a time
 }
 
+// ---- Pieces -------------------------------------------------------------------------------------
+
+std::int64_t sum_of_weights(const Plan& plan) {
+  std::int64_t sum = 0;
+  for (const WorkPiece& piece : plan.pieces) sum += piece.weight;
+  return sum;
+}
+
+// Each split of a cut item that holds keys it reads is in one of its pieces, each other item whole
+// in one, and weights are those of the items.
+void expect_pieces_hold_items(const Plan& plan) {
+  std::vector<std::int64_t> weights(plan.items.size());
+  std::vector<std::vector<Range>> splits(plan.cuts.size());
+  for (const WorkPiece& piece : plan.pieces) {
+    EXPECT_EQ(weights.at(static_cast<std::size_t>(piece.item)) > 0 && piece.cut < 0, false);
+    weights.at(static_cast<std::size_t>(piece.item)) += piece.weight;
+    if (piece.cut < 0) continue;
+    EXPECT_EQ(at(plan.cuts, piece.cut).item, piece.item);
+    splits.at(static_cast<std::size_t>(piece.cut)).push_back(piece.splits);
+  }
+  for (std::size_t idx = 0; idx < weights.size(); ++idx) {
+    EXPECT_EQ(weights[idx], plan.items[idx].weight);
+  }
+  for (std::size_t idx = 0; idx < splits.size(); ++idx) {
+    std::ranges::sort(splits[idx], {}, &Range::begin);
+    EXPECT_EQ(std::ssize(splits[idx]), plan.cuts[idx].num_pieces);
+    EXPECT_EQ(splits[idx].front().begin, plan.cuts[idx].splits.begin);
+    EXPECT_EQ(splits[idx].back().end, plan.cuts[idx].splits.end);
+    for (std::size_t next = 1; next < splits[idx].size(); ++next) {
+      EXPECT_EQ(splits[idx][next - 1].end, splits[idx][next].begin);
+    }
+  }
+  const auto heavier = [](const WorkPiece& a, const WorkPiece& b) { return a.weight > b.weight; };
+  EXPECT_TRUE(std::is_sorted(plan.pieces.begin(), plan.pieces.end(), heavier));
+}
+
+TEST(PlanPieces, HoldEveryItemOnce) {
+  for (const Topology& topology :
+       {Topology({Full{}}, true), Topology({Window{300}, Sink{4}}, true), window_with_globals()}) {
+    for (std::int64_t num_threads : {1, 2, 7}) {
+      const Plan plan = plan_of(
+          topology, {{{999, 1000}, 1000}, {{0, 0}, 0}, {{5000, 5008}, 5008}, {{0, 300}, 300}},
+          {8, 2}, {.num_threads = num_threads, .split_tokens = 256});
+      expect_pieces_hold_items(plan);
+      EXPECT_EQ(plan.executed_pairs(), sum_of_weights(plan));
+    }
+  }
+}
+
+TEST(PlanPieces, OfOneRowOnOneKvHeadAreASplitEachWhereThreadsAreMany) {
+  const Topology topology({Full{}}, true);
+  const std::vector<SequenceRows> row = {{{32767, 32768}, 32768}};
+  const Plan plan = plan_of(topology, row, {4, 1}, {.num_threads = 4});
+  ASSERT_EQ(plan.items.size(), 1u);
+  EXPECT_EQ(plan.pieces.size(), 8u);
+  for (const WorkPiece& piece : plan.pieces) EXPECT_EQ(piece.weight, 4 * 4096);
+}
+
+TEST(PlanPieces, AreWholeItemsForOneThreadAndWhereItemsAreManyOrHaveManyRows) {
+  const Topology topology({Full{}}, true);
+  const auto num_cuts = [&](const std::vector<SequenceRows>& rows, HeadCounts heads,
+                            std::int64_t num_threads) {
+    return plan_of(topology, rows, heads, {.num_threads = num_threads}).cuts.size();
+  };
+  const std::vector<SequenceRows> one = {{{32767, 32768}, 32768}};
+  EXPECT_EQ(num_cuts(one, {4, 1}, 1), 0u);
+  EXPECT_GT(num_cuts(one, {4, 1}, 2), 0u);
+  EXPECT_EQ(num_cuts(std::vector(32, one[0]), {8, 8}, 2), 0u);
+  EXPECT_EQ(num_cuts({{{0, 8192}, 8192}}, {8, 2}, 2), 0u);
+  EXPECT_EQ(num_cuts({{{8190, 8192}, 8192}}, {257, 1}, 2), 0u);
+}
+
+TEST(PlanPieces, SkipTheSplitsBetweenASinkAndAWindow) {
+  const Plan plan = plan_of(Topology({Window{8192}, Sink{4}}, true), {{{131071, 131072}, 131072}},
+                            {4, 1}, {.num_threads = 2});
+  expect_pieces_hold_items(plan);
+  ASSERT_EQ(plan.cuts.size(), 1u);
+  EXPECT_LE(plan.pieces.size(), 3u);
+  EXPECT_GE(plan.pieces.size(), 2u);
+}
+
+TEST(PlanPieces, AreNotCutInsideAKeyTile) {
+  const Topology topology({Full{}}, true);
+  const Plan plan = plan_of(topology, {{{999, 1000}, 1000}}, {1, 1},
+                            {.tile = {16, 16}, .num_threads = 4, .split_tokens = 100});
+  EXPECT_TRUE(plan.cuts.empty());
+}
+
 }  // namespace
 }  // namespace lacuna
