@@ -24,6 +24,16 @@ namespace lacuna::rig {
 
 using Tokens = std::vector<std::int32_t>;
 
+// Sanitized programs are ten times slower: long tests do less.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+inline constexpr bool kSanitized =
+    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 struct Model {
   LayerTable table;
   ModelShape shape;
@@ -123,7 +133,7 @@ struct StepTokens {
 };
 
 inline Answer attend(const Model& model, int layer, const KvView& kv, const Rows& q,
-                     std::span<const SequenceRows> rows) {
+                     std::span<const SequenceRows> rows, AttentionOptions options = {}) {
   const LayerShape& shape = model.shape.layers[static_cast<std::size_t>(layer)];
   const Plan plan =
       make_plan(topologies(model, layer), rows, {shape.num_q_heads, shape.num_kv_heads});
@@ -132,9 +142,9 @@ inline Answer attend(const Model& model, int layer, const KvView& kv, const Rows
   answer.out.resize(static_cast<std::size_t>(out_shape[0] * out_shape[1] * out_shape[2]));
   answer.lse.resize(static_cast<std::size_t>(out_shape[0] * out_shape[1]));
   const TensorView queries = q.view();
-  Memory workspace(workspace_bytes(plan, queries, kv));
+  Memory workspace(workspace_bytes(plan, queries, kv, options));
   run(mutable_tensor_view(answer.out.data(), DType::kF32, out_shape), answer.lse, plan, queries, kv,
-      {workspace.data(), static_cast<std::size_t>(workspace.size())});
+      {workspace.data(), static_cast<std::size_t>(workspace.size())}, options);
   return answer;
 }
 

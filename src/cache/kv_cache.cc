@@ -211,22 +211,22 @@ void KvCache::truncate(SequenceId sequence, std::int64_t length, std::span<const
   for (std::size_t table = 0; table < needed.size(); ++table) {
     std::vector<PageId>& columns = cut.tables[table];
     state_->drop_pages(columns, ceil_div(length, page_size));
-    bool inside = length % page_size != 0 && columns.back() != kNull;
     // A page that only holds what is taken back must not stay: its first slots would look empty
     // after they have been written.
-    if (inside && state_->first_slot(columns.back()) >= length % page_size) {
+    if (length % page_size != 0 && columns.back() != kNull &&
+        state_->first_slot(columns.back()) >= length % page_size) {
       state_->pool.drop(std::exchange(columns.back(), kNull));
-      inside = false;
-    }
-    // A shared page keeps its summary: it is copied, and the copy's cut, before it is written.
-    if (state_->shape.summaries && inside && state_->pool.references(columns.back()) == 1) {
-      state_->cut_summary(table, columns.back(), length % page_size);
     }
   }
+  state_->cut_last_summaries(cut);
 }
 
 std::span<const PageId> KvCache::block_table(SequenceId sequence, std::size_t table) const {
-  return state_->sequence(sequence).tables.at(table);
+  const std::vector<std::vector<PageId>>& tables = state_->sequence(sequence).tables;
+  if (table >= tables.size()) {
+    throw Error(fmt::format("table is {}; allowed: below {}", table, tables.size()));
+  }
+  return tables[table];
 }
 
 std::vector<Ranges> KvCache::held(SequenceId sequence) const {

@@ -53,8 +53,8 @@ struct PagePool::State {
 
   // Throws Error where no page in use has this id.
   Place place(PageId page) const {
-    const std::int64_t offset = page * kPageUnitBytes;
-    if (page >= 0 && offset < memory.size()) {
+    if (page >= 0 && page < memory.size() / kPageUnitBytes) {
+      const std::int64_t offset = page * kPageUnitBytes;
       const std::int64_t slab_idx = offset / options.slab_bytes;
       const Slab& slab = slabs[static_cast<std::size_t>(slab_idx)];
       if (slab.size_class != kNoClass) {
@@ -71,9 +71,13 @@ struct PagePool::State {
   }
 
   const SizeClass& of(int size_class) const {
+    require(size_class >= 0 && size_class < std::ssize(classes), "size_class", size_class,
+            fmt::format("0..{}", std::ssize(classes) - 1));
     return classes[static_cast<std::size_t>(size_class)];
   }
-  SizeClass& of(int size_class) { return classes[static_cast<std::size_t>(size_class)]; }
+  SizeClass& of(int size_class) {
+    return const_cast<SizeClass&>(std::as_const(*this).of(size_class));
+  }
   Slab& slab(std::int64_t idx) { return slabs[static_cast<std::size_t>(idx)]; }
 
   std::int64_t offset(std::int64_t slab_idx, std::int64_t page_idx) const {

@@ -70,6 +70,10 @@ std::vector<Ranges> Retention::kept(std::int64_t first_query, std::int64_t lengt
 // no length past the first such key serves, and the search goes on below it.
 std::int64_t Retention::longest_prefix(const std::vector<Ranges>& present,
                                        std::int64_t length) const {
+  if (present.size() != topology_of_table_.size()) {
+    throw Error(fmt::format("present has ranges for {} tables; allowed: one for each of {}",
+                            present.size(), topology_of_table_.size()));
+  }
   while (length > 0) {
     const std::vector<Ranges> needed = kept(length, length);
     std::int64_t serves = length;

@@ -73,6 +73,9 @@ struct KvCache::State {
   void extend_summary(std::size_t table, PageId page, std::int64_t end_slot);
   // As if only slots below end_slot had been taken in.
   void cut_summary(std::size_t table, PageId page, std::int64_t end_slot);
+  // Of the last pages, to the sequence's length. A page that others refer to, too, keeps its
+  // summary; so this is done again before rows are added, when the page may be the sequence's own.
+  void cut_last_summaries(const Sequence& sequence);
 };
 
 }  // namespace lacuna

@@ -23,7 +23,9 @@ struct Need {
   PageId shared = kNull;  // what is copied
 };
 
-void append_needs(const KvCache::State& state, const StepRows& rows, std::vector<Need>& needs) {
+// Calls visit with each page that one sequence's rows need, until it says false.
+template <typename Visit>
+bool visit_needs(const KvCache::State& state, const StepRows& rows, Visit visit) {
   const Sequence& sequence = state.sequence(rows.sequence);
   const std::int64_t page_size = state.shape.page_size;
   const std::int64_t end = sequence.length + rows.num_rows;
@@ -32,29 +34,31 @@ void append_needs(const KvCache::State& state, const StepRows& rows, std::vector
     for (std::int64_t column = sequence.length / page_size; column * page_size < end; ++column) {
       const PageId page =
           column < std::ssize(columns) ? columns[static_cast<std::size_t>(column)] : kNull;
-      if (page == kNull || state.pool.references(page) > 1) {
-        needs.push_back({rows.sequence, table, column, page});
-      }
+      if (page != kNull && state.pool.references(page) == 1) continue;
+      if (!visit(Need{rows.sequence, table, column, page})) return false;
     }
   }
+  return true;
 }
 
 // What begin takes and step_bytes adds up: one function.
-std::vector<Need> needs_of(const KvCache::State& state, std::span<const StepRows> rows) {
-  std::vector<Need> needs;
+template <typename Visit>
+bool visit_needs(const KvCache::State& state, std::span<const StepRows> rows, Visit visit) {
+  constexpr std::int64_t kMostRows = std::int64_t{1} << 31;  // as plans have
   for (std::size_t idx = 0; idx < rows.size(); ++idx) {
     const auto& [id, num_rows] = rows[idx];
     state.idle_sequence(id);
-    if (num_rows < 1) {
-      throw Error(fmt::format("num_rows of sequence {} is {}; allowed: at least 1", id, num_rows));
+    if (num_rows < 1 || num_rows > kMostRows) {
+      throw Error(
+          fmt::format("num_rows of sequence {} is {}; allowed: 1..{}", id, num_rows, kMostRows));
     }
     for (std::size_t other = 0; other < idx; ++other) {
       if (rows[other].sequence != id) continue;
       throw Error(fmt::format("sequence {} stands twice in a step; allowed: once", id));
     }
-    append_needs(state, rows[idx], needs);
   }
-  return needs;
+  return std::all_of(rows.begin(), rows.end(),
+                     [&](const StepRows& of) { return visit_needs(state, of, visit); });
 }
 
 // Rows of one sequence that lie on one page.
@@ -74,6 +78,10 @@ TensorView rows_of(const TensorView& all, std::int64_t first_row, std::int64_t n
   return rows;
 }
 
+void require_open(bool is_open) {
+  if (!is_open) throw Error("the step was committed or moved from; allowed: a step in progress");
+}
+
 void check_rows(const char* name, const TensorView& rows,
                 const std::array<std::int64_t, 3>& shape) {
   if (rows.shape != shape) {
@@ -86,7 +94,8 @@ void check_rows(const char* name, const TensorView& rows,
     throw Error(
         fmt::format("dtype of {} is {}; allowed: f32, bf16, f16", name, to_string(rows.dtype)));
   }
-  if (rows.data == nullptr) throw Error(fmt::format("data of {} is null", name));
+  if (rows.data == nullptr && rows.shape[0] > 0)
+    throw Error(fmt::format("data of {} is null", name));
 }
 
 }  // namespace
@@ -108,9 +117,16 @@ struct KvCache::Step::State {
 };
 
 std::optional<KvCache::Step> KvCache::begin(std::span<const StepRows> rows) {
-  std::vector<Need> needs = needs_of(*state_, rows);
+  std::vector<Need> needs;
   std::vector<std::size_t> tables;
-  for (const Need& need : needs) tables.push_back(need.table);
+  std::int64_t bytes = 0;
+  const auto note = [&](const Need& need) {
+    needs.push_back(need);
+    tables.push_back(need.table);
+    bytes += state_->tables[need.table].page_bytes;
+    return bytes <= state_->pool.num_units() * kPageUnitBytes;  // else no list is long enough
+  };
+  if (!visit_needs(*state_, rows, note)) return std::nullopt;
   std::optional<std::vector<PageId>> pages = state_->take(tables);
   if (!pages) return std::nullopt;
   for (std::size_t idx = 0; idx < needs.size(); ++idx) {
@@ -127,14 +143,16 @@ std::optional<KvCache::Step> KvCache::begin(std::span<const StepRows> rows) {
     if (need.shared != kNull) {
       std::copy_n(state_->pool.bytes(need.shared), state_->tables[need.table].page_bytes,
                   state_->pool.bytes(page));
-      state_->cut_summary(need.table, page, first_slot);
       state_->set_first_slot(page, state_->first_slot(need.shared));
     } else {
       state_->set_first_slot(page, first_slot);
       state_->start_summary(need.table, page, first_slot);
     }
   }
-  for (const StepRows& of : rows) state_->sequence(of.sequence).pending_rows = of.num_rows;
+  for (const StepRows& of : rows) {
+    state_->cut_last_summaries(state_->sequence(of.sequence));
+    state_->sequence(of.sequence).pending_rows = of.num_rows;
+  }
   return Step(std::make_unique<Step::State>(
       Step::State{*state_,
                   {rows.begin(), rows.end()},
@@ -145,9 +163,10 @@ std::optional<KvCache::Step> KvCache::begin(std::span<const StepRows> rows) {
 
 std::int64_t KvCache::step_bytes(std::span<const StepRows> rows) const {
   std::int64_t bytes = 0;
-  for (const Need& need : needs_of(*state_, rows)) {
+  visit_needs(*state_, rows, [&](const Need& need) {
     bytes = checked_add64(bytes, state_->tables[need.table].page_bytes);
-  }
+    return true;
+  });
   return bytes;
 }
 
@@ -203,6 +222,7 @@ void KvCache::Step::State::check_append(int layer_idx, const TensorView& k,
 
 void KvCache::Step::append(int layer_idx, const TensorView& k, const TensorView& v,
                            ThreadPool* pool) {
+  require_open(state_ != nullptr);
   state_->check_append(layer_idx, k, v);
   KvCache::State& cache = state_->cache;
   const auto layer = static_cast<std::size_t>(layer_idx);
@@ -236,12 +256,14 @@ void KvCache::Step::append(int layer_idx, const TensorView& k, const TensorView&
 }
 
 void KvCache::Step::commit() {
+  require_open(state_ != nullptr);
   std::vector<std::int64_t> all;
   for (const StepRows& of : state_->rows) all.push_back(of.num_rows);
   commit(all);
 }
 
 void KvCache::Step::commit(std::span<const std::int64_t> num_committed) {
+  require_open(state_ != nullptr);
   const std::vector<StepRows>& rows = state_->rows;
   if (num_committed.size() != rows.size()) {
     throw Error(fmt::format("num_committed has {} entries; allowed: one for each of {} sequences",
@@ -265,9 +287,9 @@ void KvCache::Step::commit(std::span<const std::int64_t> num_committed) {
 
 // Keeps a page that was taken, or gives it back and what stood there before its place.
 void KvCache::Step::State::settle(const Need& need, PageId page, std::int64_t new_length) {
-  const bool kept = need.column * cache.shape.page_size < new_length &&
-                    (need.shared == kNull || new_length > cache.sequence(need.sequence).length);
-  if (kept) {
+  const std::int64_t first_position =
+      std::max(cache.sequence(need.sequence).length, need.column * cache.shape.page_size);
+  if (new_length > first_position) {
     if (need.shared != kNull) cache.pool.drop(need.shared);
     return;
   }

@@ -73,8 +73,20 @@ void KvCache::State::cut_summary(std::size_t table, PageId page, std::int64_t en
   if (!shape.summaries) return;
   const SummaryHeader header = summary_header(table, page);
   if (header.end_slot <= end_slot) return;
-  start_summary(table, page, header.first_slot);
+  start_summary(table, page, std::min<std::int64_t>(header.first_slot, end_slot));
   extend_summary(table, page, end_slot);
+}
+
+void KvCache::State::cut_last_summaries(const Sequence& sequence) {
+  const std::int64_t end_slot = sequence.length % shape.page_size;
+  if (!shape.summaries || end_slot == 0) return;
+  const auto column = static_cast<std::size_t>(sequence.length / shape.page_size);
+  for (std::size_t table = 0; table < sequence.tables.size(); ++table) {
+    const PageId page = sequence.tables[table][column];
+    if (page != KvView::kNullPage && pool.references(page) == 1) {
+      cut_summary(table, page, end_slot);
+    }
+  }
 }
 
 PageSummary KvCache::summary(SequenceId sequence, int layer_idx, int kv_head,
