@@ -152,6 +152,14 @@ TEST(HeldBytes, OfEveryDtypeAreThoseOfItsScalesToo) {
   }
 }
 
+TEST(HeldBytes, OfWidthsThatPagesPadAreThoseOfThePadding) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16, DType::kInt8}) {
+    SCOPED_TRACE(to_string(dtype));
+    Zeros run(rig::model("window(70), full", 2, rig::sizes(2, 2, 35, 100)), 32, dtype, 16 << 20);
+    expect_predicted(run, 200, 25);
+  }
+}
+
 // ---- Planted faults ----
 
 // The first length of a step whose bytes are not those that were predicted.

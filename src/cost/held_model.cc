@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "lacuna/error.h"
+#include "lacuna/kv_view.h"
 #include "lacuna/ranges.h"
 
 namespace lacuna {
@@ -199,15 +200,47 @@ std::vector<std::string> notes_of(const LayerTable& table, const ModelShape& sha
   return notes;
 }
 
+// Lacuna's own pages pad widths to what kernels read at once. Of int4 no width needs it, and other
+// dtypes are not its own.
+ModelShape as_packed(ModelShape shape, const LayerTable& table, const KvDtype& dtype) {
+  for (const DType packed : {DType::kF32, DType::kBf16, DType::kF16, DType::kInt8}) {
+    if (dtype.name != to_string(packed)) continue;
+    for (std::size_t idx = 0; idx < std::min(shape.layers.size(), table.layers.size()); ++idx) {
+      if (table.layers[idx].mixer != Mixer::kSoftmax) continue;
+      LayerShape& layer = shape.layers[idx];
+      layer.head_dim = packed_k_dims(packed, layer.head_dim);
+      layer.v_head_dim = packed_v_dims(layer.v_head_dim);
+    }
+  }
+  return shape;
+}
+
+// Where the pages of the layers that store KV are wider than `shape` says.
+std::vector<std::string> padding_notes(const std::vector<StoredKv>& stored,
+                                       const ModelShape& shape) {
+  std::vector<int> padded;
+  for (const StoredKv& entry : stored) {
+    const LayerShape& layer = shape.layers[static_cast<std::size_t>(entry.layer_idx)];
+    const bool same =
+        entry.shape.head_dim == layer.head_dim && entry.shape.v_head_dim == layer.v_head_dim;
+    if (!same) padded.push_back(entry.layer_idx);
+  }
+  if (padded.empty()) return {};
+  return {fmt::format("pages of layers {} pad keys to whole lanes and values to 16 dims",
+                      layer_list(padded))};
+}
+
 }  // namespace
 
 HeldModel::HeldModel(Policy policy, const LayerTable& table, const ModelShape& shape,
                      const KvDtype& dtype)
     : policy_(std::move(policy)),
       num_layers_(table.layers.size()),
-      stored_(stored_kv(table, shape, dtype)),
+      stored_(stored_kv(table, policy_.name == "paged" ? as_packed(shape, table, dtype) : shape,
+                        dtype)),
       table_notes_(notes_of(table, shape)) {
   check_policy(policy_);
+  for (std::string& note : padding_notes(stored_, shape)) table_notes_.push_back(std::move(note));
 }
 
 HeldModel::HeldModel(const HeldModel& model, Policy policy) : HeldModel(model) {

@@ -285,6 +285,24 @@ TEST(Paged, HeadsOfALayerHaveTablesOfTheirOwn) {
   EXPECT_EQ(held.layers[0].tokens, 6400);
 }
 
+TEST(Paged, PadsWidthsAsItsPagesDo) {
+  Model made = model("full, window(8)", 2, heads(1, 1, 100));
+  made.shape.layers[1].head_dim = 35;
+  made.shape.layers[1].v_head_dim = 72;
+  const auto a_token = [&](const std::string& dtype) {
+    return bytes_of("paged", made, 64, dtype) / 64;
+  };
+  EXPECT_EQ(a_token("f32"), (100 + 112 + 35 + 80) * 4);
+  EXPECT_EQ(a_token("bf16"), (100 + 112 + 36 + 80) * 2);
+  EXPECT_EQ(a_token("int8"), 100 + 112 + 36 + 80 + 4 * 2);
+  EXPECT_EQ(a_token("fp8"), 100 + 100 + 35 + 72);
+  EXPECT_EQ(bytes_of("full", made, 64), (100 + 100 + 35 + 72) * 2 * 64);
+  EXPECT_EQ(held_of("paged", made, 64).notes,
+            std::vector<std::string>{
+                "pages of layers 0-1 pad keys to whole lanes and values to 16 dims"});
+  EXPECT_EQ(held_of("full", made, 64).notes, std::vector<std::string>{});
+}
+
 TEST(Paged, EmptyAndOneToken) {
   const Model made = gemma3_1b();
   for (const std::string& name : policy_names()) {
