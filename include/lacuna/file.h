@@ -15,7 +15,8 @@ std::string read_file(const std::string& path, std::int64_t max_bytes);
 // A file that appears at `path` whole or not at all: it is written into a temporary file beside it,
 // which commit() brings to the disk and renames, and which is removed without commit. What was
 // there stays until the rename; a link stays one. A killed process leaves the temporary file, named
-// <path>.tmp<process>. One writer of a path at a time. Every call throws Error naming the path.
+// <path>.tmp<process>. One writer of a path at a time. Every call throws Error naming the path; a
+// device or a pipe is refused, since it would be replaced.
 class FileWriter {
  public:
   explicit FileWriter(const std::string& path);

@@ -91,6 +91,12 @@ bool is_special(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
+// The path, unless a rename to it would take a device or a pipe away.
+const std::string& replaceable(const std::string& path) {
+  if (is_special(path)) throw Error("'" + path + "' is not a regular file");
+  return path;
+}
+
 // What a link names, so that the link stays one; the path itself where nothing is there.
 std::string link_target(const std::string& path) {
   const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr),
@@ -113,7 +119,7 @@ void sync_folder_of(const std::string& path) {
 
 struct FileWriter::State {
   explicit State(const std::string& to)
-      : path(to),
+      : path(replaceable(to)),
         target(link_target(to)),
         temporary(target + ".tmp" + std::to_string(::getpid())),
         file(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0644, path) {}

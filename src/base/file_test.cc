@@ -164,6 +164,14 @@ TEST_F(Writer, LeavesNothingWithoutCommit) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
 }
 
+TEST_F(Writer, RefusesToReplaceADeviceOrAPipe) {
+  const std::string pipe = path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(message_of([&] { FileWriter writer(pipe); }), "'" + pipe + "' is not a regular file");
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
 TEST_F(Scratch, HasNoNameAndKeepsBytesAtAnyPlace) {
   ScratchFile file(path("x"));
   EXPECT_TRUE(fs::is_empty(folder_));
