@@ -114,7 +114,9 @@ class Words(unittest.TestCase):
         self.refused(*full, "--kv-dtype", "int4", "--head-dim", 40, says=["head_dim is 40", "32"])
         self.refused(*full, "--scan", "8..4", says=["8..4"])
         self.refused(*full, "--scan", "1..8", "--length", 4, says=["--scan and --length"])
-        self.refused("--length", 4, says=["without a table"])
+        for flag in ["--length", "--page-size", "--threads", "--head-dim", "--num-layers"]:
+            self.refused(flag, 16, says=["without a table"])
+        self.refused(*full, "--exact-kv", says=["exact_kv is given with bf16"])
         self.refused(*full, "--svg", "x.svg", says=["--svg is given without --scan"])
         self.refused("--attend", "window(2,2)", "--bidirectional", says=["bidirectional"])
         self.refused("--only", "no such row", says=["no such row", "kv 32768"])

@@ -1,5 +1,7 @@
 #include "bench/decode_row.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -84,6 +86,10 @@ DecodeTimer::DecodeTimer(const DecodeProblem& problem, const DecodeBenchOptions&
   for (const std::int64_t length : problem.lengths) require("length", length, 1, 1 << 24);
   require("rows", problem.rows, 1, 4096);
   require("threads", problem.threads, 1, 4096);
+  if (problem.exact_kv && !is_quantized(problem.kv_dtype)) {
+    throw Error(fmt::format("exact_kv is given with {} keys; allowed: with int8 and int4",
+                            to_string(problem.kv_dtype)));
+  }
   CacheShape shape;
   shape.layers = retention_.layers();
   shape.page_size = problem.page_size;

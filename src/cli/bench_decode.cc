@@ -20,6 +20,14 @@ bool says_problem(const BenchDecodeFlags& flags) {
   return !flags.model.model.empty() || !flags.model.attend.empty() || !flags.model.layers.empty();
 }
 
+// Flags that the list of speeds has no use for.
+bool shapes_problem(const BenchDecodeFlags& flags) {
+  const ModelFlags& model = flags.model;
+  return !flags.lengths.empty() || !flags.scan.empty() || flags.batch != 1 || flags.rows != 1 ||
+         !flags.kv_dtype.empty() || flags.exact_kv || flags.page_size != 64 || flags.threads != 0 ||
+         !model.size_flags_given.empty() || !model.assume.empty() || model.bidirectional;
+}
+
 DType parse_kv(const std::string& name) {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16, DType::kInt8, DType::kInt4}) {
     if (to_string(dtype) == name) return dtype;
@@ -87,11 +95,10 @@ DecodeReport measure(const BenchDecodeFlags& flags, std::span<const DecodeProble
 
 std::vector<DecodeProblem> decode_problems(const BenchDecodeFlags& flags) {
   const bool asked = says_problem(flags);
-  if (!asked && (!flags.lengths.empty() || !flags.scan.empty() || flags.batch != 1 ||
-                 flags.rows != 1 || !flags.kv_dtype.empty() || flags.exact_kv)) {
+  if (!asked && shapes_problem(flags)) {
     throw Error(
-        "a length, batch, rows or dtype is given without a table; allowed: with --model, "
-        "--attend or --layers");
+        "a size, length, batch, rows, dtype or number of threads is given without a table; "
+        "allowed: with --model, --attend or --layers");
   }
   if (!flags.svg.empty() && flags.scan.empty()) {
     throw Error("--svg is given without --scan, whose curve it draws");
