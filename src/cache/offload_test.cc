@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <numeric>
@@ -225,6 +226,35 @@ TEST_P(Offload, GivesRoomBackWhenASleeperIsFreedAndUsesItAgain) {
   ASSERT_TRUE(tier->wake(second));
   const SequenceId twin = decoded(cache, 60);
   EXPECT_EQ(go_on(cache, second, 30), go_on(cache, twin, 30));
+}
+
+// Pages of one size would fit into any gap that another left.
+TEST_P(Offload, JoinsTheRoomsOfNeighboursInWhicheverOrderTheyAreFreed) {
+  const auto holding = [&](std::size_t table, std::int32_t first) {
+    const SequenceId id = decoded(cache, 10, first);
+    std::vector<Ranges> kept(cache.tables().size());
+    kept[table] = Ranges{{0, 10}};
+    cache.retain(id, kept);
+    return id;
+  };
+  const std::int64_t small = std::min(cache.tables()[0].page_bytes, cache.tables()[1].page_bytes);
+  const std::int64_t large = cache.tables()[0].page_bytes + cache.tables()[1].page_bytes - small;
+  const std::size_t table_of_small = cache.tables()[0].page_bytes == small ? 0 : 1;
+  ASSERT_LT(small, large);
+  ASSERT_LE(large, 3 * small);
+  KvOffload tight(cache, path(), 3 * small);
+  std::vector<std::size_t> order = {0, 1, 2};
+  do {
+    std::vector<SequenceId> sleepers;
+    for (std::int32_t idx = 0; idx < 3; ++idx) {
+      sleepers.push_back(holding(table_of_small, idx));
+      ASSERT_TRUE(tight.sleep(sleepers.back()));
+    }
+    for (const std::size_t idx : order) cache.free(sleepers[idx]);
+    const SequenceId whole = holding(1 - table_of_small, 9);
+    ASSERT_TRUE(tight.sleep(whole)) << order[0] << order[1] << order[2];
+    cache.free(whole);
+  } while (std::next_permutation(order.begin(), order.end()));
 }
 
 TEST_P(Offload, ChangesNothingWhereTheFileHasNoRoom) {

@@ -136,6 +136,25 @@ TEST(Evict, TakesOtherSizesOnlyWhereTheSameSizeDoesNotDo) {
   EXPECT_EQ(matched(), (std::vector<std::int32_t>{4, 5, 6, 7}));
 }
 
+// Pages beside one that is in use make no slab free, however long ago they were used.
+TEST(Evict, LeavesPagesOfOtherSizesWhoseSlabWouldNotBecomeFree) {
+  const std::vector<std::int64_t> page_bytes = {1024, 4096};
+  PagePool pool(page_bytes, {2 * 4096, 4096, true});
+  PrefixIndex index(pool, 1, {0, 1});
+  const PageId in_use = pool.take(0).value();
+  for (std::int32_t token = 1; token < 8; ++token) {  // three beside it, four in the other slab
+    const PageId page = pool.take(0).value();
+    index.publish("a", std::vector{token}, std::vector<HeldPage>{{page, {0, 1}}, {}}, 0);
+    pool.drop(page);
+  }
+  ASSERT_TRUE(index.make_room(std::vector<std::int64_t>{0, 1}));
+  EXPECT_TRUE(pool.take(1));
+  for (std::int32_t token = 1; token < 8; ++token) {
+    EXPECT_EQ(index.find("a", std::vector{token}, {}).matched, token < 4 ? 1 : 0) << token;
+  }
+  EXPECT_EQ(pool.references(in_use), 1);
+}
+
 // A free slab may serve either size; only one choice serves both.
 TEST(Evict, MakesRoomForSeveralSizesAtOnce) {
   const std::vector<std::int64_t> page_bytes = {2048, 4096};
