@@ -21,8 +21,9 @@ struct OffloadStatistics {
 
 // A file that pages of sleeping sequences lie in, so that memory serves others. A sequence goes to
 // sleep and wakes up as a whole; its pages come back as they were, bit for bit. Asleep, it has its
-// length and can be freed, which gives its room in the file back; every other call of the cache
-// that names it throws Error. One mutator of the cache at a time, as whose part this counts.
+// length and what it shares with others, and can be freed, which gives its room in the file back;
+// every other call of the cache that names it throws Error. One mutator of the cache at a time, as
+// whose part this counts.
 class KvOffload {
  public:
   // The file at `path` has at most budget_bytes and no name after this call, so that it is gone
