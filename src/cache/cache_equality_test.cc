@@ -32,8 +32,13 @@ constexpr Setting kSettings[] = {
     {64, 100, "window(100), full, window(40)+sink(70), heads(0-1: window(100); 2-3: window(1))"},
 };
 
-Model model_of(const Setting& setting) {
-  return rig::model(setting.layers, setting.page_size == 16 ? 5 : 4, rig::sizes(4, 2, 8, 16));
+// A group of int4 is 32 dims.
+LayerShape sizes_for(DType dtype) {
+  return dtype == DType::kInt4 ? rig::sizes(4, 2, 32, 64) : rig::sizes(4, 2, 8, 16);
+}
+
+Model model_of(const Setting& setting, DType dtype = DType::kF32) {
+  return rig::model(setting.layers, setting.page_size == 16 ? 5 : 4, sizes_for(dtype));
 }
 
 std::vector<std::int64_t> length_grid(const Setting& setting) {
@@ -44,8 +49,9 @@ std::vector<std::int64_t> length_grid(const Setting& setting) {
 
 TEST(CacheEquality, ChunksOfAnySizeGiveTheSameBitsAndTables) {
   for (const Setting& setting : kSettings) {
-    for (const DType dtype : {DType::kF32, DType::kBf16}) {
-      CacheRun run(model_of(setting), {.page_size = setting.page_size, .dtype = dtype});
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kInt8, DType::kInt4}) {
+      SCOPED_TRACE(to_string(dtype));
+      CacheRun run(model_of(setting, dtype), {.page_size = setting.page_size, .dtype = dtype});
       for (const std::int64_t length : length_grid(setting)) {
         const Tokens all = tokens(length);
         const SequenceId whole = run.cache.create();
@@ -261,22 +267,29 @@ TEST_F(Drafted, TokensThatWereCommittedAreTakenBackWithinTheRollbackDepth) {
 
 // A chunk that ends inside a page: how much of the page is there depends on where steps ended, but
 // not what later queries read, nor which pages are held.
+void expect_no_trace_of_drafts(DType dtype, std::int64_t length, std::int64_t accepted) {
+  const Model model = rig::model("chunk(24), window(1), chunk(8)", 3, sizes_for(dtype));
+  CacheRun drafted(model, {.dtype = dtype, .summaries = true});
+  CacheRun plain(model, {.dtype = dtype, .summaries = true});
+  const SequenceId a = drafted.fed(tokens(length), length);
+  const SequenceId b = plain.fed(tokens(length), length);
+  const Tokens rows = tokens(6, 500);
+  const std::vector<std::int64_t> committed = {accepted};
+  ASSERT_TRUE(drafted.step({{{a, rows}}}, committed));
+  plain.feed(b, part(rows, 0, accepted), 1);
+  EXPECT_EQ(drafted.pattern(a), plain.pattern(b)) << accepted << " after " << length;
+  EXPECT_EQ(drafted.cache.live_bytes(), plain.cache.live_bytes());
+  const Tokens later = tokens(30, 7000);
+  EXPECT_EQ(drafted.feed(a, later, 1), plain.feed(b, later, 1)) << accepted << ", " << length;
+}
+
 TEST(CacheEquality, DraftsAcrossTheEndOfAChunkInsideAPageChangeNoLaterBits) {
-  const Model model = rig::model("chunk(24), window(1), chunk(8)", 3, rig::sizes(4, 2, 8, 16));
-  for (const std::int64_t length : {7, 8, 15, 16, 22, 23, 24, 25, 40, 47}) {
-    for (std::int64_t accepted = 0; accepted <= 6; ++accepted) {
-      CacheRun drafted(model, {.summaries = true});
-      CacheRun plain(model, {.summaries = true});
-      const SequenceId a = drafted.fed(tokens(length), length);
-      const SequenceId b = plain.fed(tokens(length), length);
-      const Tokens rows = tokens(6, 500);
-      const std::vector<std::int64_t> committed = {accepted};
-      ASSERT_TRUE(drafted.step({{{a, rows}}}, committed));
-      plain.feed(b, part(rows, 0, accepted), 1);
-      EXPECT_EQ(drafted.pattern(a), plain.pattern(b)) << accepted << " after " << length;
-      EXPECT_EQ(drafted.cache.live_bytes(), plain.cache.live_bytes());
-      const Tokens later = tokens(30, 7000);
-      EXPECT_EQ(drafted.feed(a, later, 1), plain.feed(b, later, 1)) << accepted << ", " << length;
+  for (const DType dtype : {DType::kF32, DType::kInt8, DType::kInt4}) {
+    SCOPED_TRACE(to_string(dtype));
+    for (const std::int64_t length : {7, 8, 15, 16, 22, 23, 24, 25, 40, 47}) {
+      for (std::int64_t accepted = 0; accepted <= 6; ++accepted) {
+        expect_no_trace_of_drafts(dtype, length, accepted);
+      }
     }
   }
 }

@@ -58,9 +58,10 @@ class Offload : public testing::TestWithParam<Case> {
   ~Offload() override { fs::remove_all(folder); }
 
   static rig::Model make_model() {
-    rig::Model model =
-        rig::model("window(40), full, window(24) + sink(4)", 3, rig::sizes(4, 2, 16, 16));
-    model.shape.layers[1] = rig::sizes(4, 1, 32, 48);
+    const std::int64_t unit = GetParam().dtype == DType::kInt4 ? 2 : 1;  // groups of 32 dims
+    rig::Model model = rig::model("window(40), full, window(24) + sink(4)", 3,
+                                  rig::sizes(4, 2, 16 * unit, 16 * unit));
+    model.shape.layers[1] = rig::sizes(4, 1, 32 * unit, 48 * unit);
     return model;
   }
   CacheShape make_shape() const {
@@ -97,7 +98,7 @@ class Offload : public testing::TestWithParam<Case> {
 INSTANTIATE_TEST_SUITE_P(Pages, Offload,
                          testing::Values(Case{16, DType::kF32}, Case{16, DType::kBf16},
                                          Case{64, DType::kF16}, Case{64, DType::kF32},
-                                         Case{16, DType::kInt8}),
+                                         Case{16, DType::kInt8}, Case{16, DType::kInt4}),
                          [](const auto& chosen) {
                            return std::string(to_string(chosen.param.dtype)) +
                                   std::to_string(chosen.param.page_size);
