@@ -153,7 +153,7 @@ void expect_bits_of_uncut(const Case& c) {
   });
 }
 
-TEST(IsaDecodeLong, HasTheSameBitsHoweverItsKeysAreCut) {
+TEST(IsaCutDecode, HasTheSameBitsHoweverItsKeysAreCut) {
   for (DType dtype : kDTypes) {
     for (std::int64_t length : {kSplit + 1, 2 * kSplit, 3 * kSplit + 17}) {
       SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::to_string(length));
@@ -162,7 +162,7 @@ TEST(IsaDecodeLong, HasTheSameBitsHoweverItsKeysAreCut) {
   }
 }
 
-TEST(IsaDecodeLong, HasTheSameBitsWhereSplitsAreEmptyOrGathered) {
+TEST(IsaCutDecode, HasTheSameBitsWhereSplitsAreEmptyOrGathered) {
   for (const char* attend : {"window(4200)+sink(4)", "window(5000)+global(every=1000)",
                              "dilated(3,5000)", "heads(0: full; 1: window(4100))"}) {
     SCOPED_TRACE(attend);
@@ -170,7 +170,7 @@ TEST(IsaDecodeLong, HasTheSameBitsWhereSplitsAreEmptyOrGathered) {
   }
 }
 
-TEST(IsaDecodeLong, HasTheSameBitsInABatchWithEveryOption) {
+TEST(IsaCutDecode, HasTheSameBitsInABatchWithEveryOption) {
   Case c = case_of("full", DType::kF32, kSmall,
                    {last_rows(1, 2 * kSplit + 9), {{0, 0}, 0}, last_rows(20, kSplit + 40)});
   c.softcap = 3;
@@ -179,8 +179,18 @@ TEST(IsaDecodeLong, HasTheSameBitsInABatchWithEveryOption) {
   expect_bits_of_uncut(c);
 }
 
+TEST(IsaCutDecode, OfQuantizedKeysHasTheSameBitsHoweverTheyAreCut) {
+  for (DType dtype : {DType::kInt8, DType::kInt4}) {
+    SCOPED_TRACE(to_string(dtype));
+    Case c =
+        case_of("full", DType::kF32, {"one_group", 2, 1, 32, 32}, {last_rows(2, 2 * kSplit + 17)});
+    c.kv_dtype = dtype;
+    expect_bits_of_uncut(filled(std::move(c), 51));
+  }
+}
+
 // A row alone has the bits it has among the rows of a longer verification.
-TEST(IsaDecodeLong, OfADraftedRowHasTheBitsOfTheRowAlone) {
+TEST(IsaCutDecode, OfADraftedRowHasTheBitsOfTheRowAlone) {
   const Case all = case_of("full", DType::kBf16, kSmall, {last_rows(18, kSplit + 9)});
   cases::for_each_isa([&](const std::string& isa) {
     const Answer together = cases::answer(all, packed_in(isa, 64));
@@ -198,7 +208,7 @@ TEST(IsaDecodeLong, OfADraftedRowHasTheBitsOfTheRowAlone) {
 }
 
 // Every key of a cut row and no other, by the definition.
-TEST(IsaDecodeLong, CutFollowsTheDefinition) {
+TEST(IsaCutDecode, CutFollowsTheDefinition) {
   for (DType dtype : kDTypes) {
     const Case c = case_of("window(6000)+sink(5)", dtype, kSmall, {last_rows(2, 3 * kSplit + 1)});
     const oracle::Attended want = cases::definition(c);
