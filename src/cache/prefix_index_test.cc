@@ -230,6 +230,30 @@ TEST(Adopt, NamesWhatIsNotThereAndTakesNothing) {
   store.check();
 }
 
+// What a longer prompt found must be there for its beginning, too: a page with more of the
+// beginning, but without the positions asked for, does not stand in its way.
+TEST(Adopt, TakesThePageThatHoldsWhatIsNeeded) {
+  Store store({16, 16}, 40, 4096);
+  store.publish(tokens(5));
+  Tokens without = tokens(12);
+  without.push_back(100);
+  const SequenceId first = store.make(without);
+  store.cache.retain(first, {{Ranges{{0, 13}}, Ranges()}});
+  store.cache.publish(first, "a", without);  // beside the second table's slots 0..4
+  const SequenceId second = store.make(tokens(4));
+  store.cache.retain(second, {{Ranges{{0, 4}}, Ranges()}});
+  Tokens rest = tokens(8, 4);
+  rest.push_back(200);
+  ASSERT_TRUE(store.append(second, rest));
+  store.cache.publish(second, "a", store.all[second]);  // slots 4..12
+  EXPECT_EQ(store.cache.match("a", tokens(12)).present[1], (Ranges{{4, 12}}));
+  const std::vector<Ranges> needed = {Ranges{{0, 7}}, Ranges{{5, 7}}};
+  const SequenceId id = store.cache.adopt("a", tokens(7), needed);
+  store.all[id] = tokens(7);
+  EXPECT_EQ(store.cache.held(id)[1], (Ranges{{4, 7}}));
+  store.check();
+}
+
 TEST(Identity, TellsFieldsOfOneValueApart) {
   Store store = one_table(40);
   store.publish(tokens(20), "adapter=X;salt=");
