@@ -18,8 +18,8 @@ namespace lacuna {
 //
 //   exact       what this or a later query can still read, during a one-token step
 //   paged       Lacuna's own cache: whole pages of P tokens that hold any of it, with `in_flight`
-//               rows of a step and `rollback` older rows still to be served; one table for each
-//               layer and KV head
+//               rows of a step, which are written whoever reads them, and `rollback` older rows
+//               still to be served; one table for each layer and KV head
 //   full        every token, no eviction
 //   uniform     block-pool engines without a hybrid manager: every layer keeps every token, and
 //               pages are padded to the largest page of any layer

@@ -14,6 +14,8 @@ namespace lacuna {
 struct PrefixMatch {
   std::int64_t matched = 0;
   std::vector<Ranges> present;
+  // Of these, for each table, those of pages that end early: they serve prefixes that end no later.
+  std::vector<std::vector<Range>> short_pages;
 };
 
 // How many tokens of a prompt of num_tokens need no computing: the longest prefix from which every

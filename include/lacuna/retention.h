@@ -31,8 +31,10 @@ class Retention {
   std::vector<Ranges> kept(std::int64_t first_query, std::int64_t length) const;
 
   // Hit lengths are chosen so: the longest prefix of `present` (for each table, positions that are
-  // held; all below `length`) from which a sequence can go on, at most `length`.
-  std::int64_t longest_prefix(const std::vector<Ranges>& present, std::int64_t length) const;
+  // held; all below `length`) from which a sequence can go on, at most `length`. `short_pages` has,
+  // for each table or none, parts of `present` that serve only prefixes which end no later.
+  std::int64_t longest_prefix(const std::vector<Ranges>& present, std::int64_t length,
+                              const std::vector<std::vector<Range>>& short_pages = {}) const;
 
  private:
   std::vector<CacheLayer> layers_;

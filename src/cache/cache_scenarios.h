@@ -25,7 +25,7 @@ inline const std::vector<Scenario>& scenarios() {
       {"window(30), full", {sizes(1, 1, 8, 16), sizes(3, 3, 4, 32)}, {}, 2},
       {"window(16), full, window(40), full", {sizes(2, 1, 4, 16)}, {{}, {}, 0, 1}, 4},
       {"dilated(4,8), global(first=3)+window(9)", {sizes(1, 1, 4, 16)}, {}, 2},
-      {"heads(0: window(5); 1: strided(16); 2: window(33)+sink(20))", {sizes(3, 3, 4, 16)}, {}, 1},
+      {"heads(0: window(5); 1: strided(16); 2: sink(20))", {sizes(3, 3, 4, 16)}, {}, 1},
       {"vertical_blocks(8,2,3), random(3,7), window(70)", {sizes(2, 1, 4, 16)}, {}, 3},
       {"window(2), window(3), global(5,40)+window(4)", {sizes(1, 1, 4, 16)}, {}, 3},
   };

@@ -14,11 +14,12 @@ namespace {
 
 constexpr PageId kNull = KvView::kNullPage;
 
-// Slots of one column between the first and the last position of `of` in it.
-Range slots_of(const Ranges& of, std::int64_t column, std::int64_t page_size) {
-  const Ranges here = clip(of, {column * page_size, (column + 1) * page_size});
+// Slots of the last column of `length` tokens from the first position of `of` in it to the end.
+Range last_slots_of(const Ranges& of, std::int64_t length, std::int64_t page_size) {
+  const std::int64_t first = (length - 1) / page_size * page_size;
+  const Ranges here = clip(of, {first, length});
   if (here.empty()) return {};
-  return {here.front() - column * page_size, here.back() + 1 - column * page_size};
+  return {here.front() - first, length - first};
 }
 
 // Of the path, pages with any position of `needed` below `length`.
@@ -38,7 +39,9 @@ std::vector<PrefixIndex::EntryList::iterator> pages_with(KvCache::State& state,
         const auto page = path.pages[place];
         const Range held = page == none ? Range{} : page->held.slots;
         std::int64_t there = begin;  // the first position that is not
-        if (first + held.begin <= begin) there = std::max(begin, first + held.end);
+        // A page that ends early would leave a hole: what is behind its end counts as held then.
+        const bool whole = first + held.end >= std::min(length, first + page_size);
+        if (whole && first + held.begin <= begin) there = std::max(begin, first + held.end);
         if (there < std::min(part.end, first + page_size)) {
           throw Error(
               fmt::format("a prefix of {} tokens cannot be adopted: layer {} no longer holds "
@@ -57,7 +60,7 @@ std::vector<PrefixIndex::EntryList::iterator> pages_with(KvCache::State& state,
 std::int64_t hit_length(const PrefixMatch& match, const Retention& retention,
                         std::int64_t num_tokens) {
   const std::int64_t most = std::max<std::int64_t>(0, num_tokens - 1);
-  return retention.longest_prefix(match.present, std::min(match.matched, most));
+  return retention.longest_prefix(match.present, std::min(match.matched, most), match.short_pages);
 }
 
 void KvCache::publish(SequenceId sequence, std::string_view identity,
@@ -85,7 +88,7 @@ PrefixMatch KvCache::match(std::string_view identity, std::span<const std::int32
   ++index.statistics().lookups;
   const std::size_t num_tables = state_->tables.size();
   const std::int64_t page_size = state_->shape.page_size;
-  PrefixMatch result = {path.matched, {}};
+  PrefixMatch result = {path.matched, {}, std::vector<std::vector<Range>>(num_tables)};
   for (std::size_t table = 0; table < num_tables; ++table) {
     std::vector<Range> parts;
     std::int64_t first = 0;
@@ -93,6 +96,8 @@ PrefixMatch KvCache::match(std::string_view identity, std::span<const std::int32
       if (path.pages[place] != index.none()) {
         const Range slots = path.pages[place]->held.slots;
         parts.push_back({first + slots.begin, std::min(first + slots.end, path.matched)});
+        const bool whole = first + slots.end >= std::min(path.matched, first + page_size);
+        if (!whole) result.short_pages[table].push_back(parts.back());
       }
       first += page_size;
     }
@@ -109,7 +114,7 @@ SequenceId KvCache::adopt(std::string_view identity, std::span<const std::int32_
   const std::int64_t num_columns = ceil_div(length, page_size);
   const std::size_t num_tables = needed.size();
   std::vector<Range> last_slots;
-  for (const Ranges& of : needed) last_slots.push_back(slots_of(of, num_columns - 1, page_size));
+  for (const Ranges& of : needed) last_slots.push_back(last_slots_of(of, length, page_size));
   PrefixIndex& index = state_->prefixes;
   const PrefixIndex::Path path = index.find(identity, tokens, last_slots);
   if (path.matched < length) {

@@ -351,6 +351,29 @@ TEST(Shared, PagesBehaveInDraftsForksAndCuts) {
   }
 }
 
+// The window's page of a prompt of 43 tokens ends at slot 10; a longer prompt, whose window has
+// gone on, gives the page's tokens an end that this page lacks.
+TEST(Shared, APageThatEndsEarlyServesNoLongerPrefix) {
+  Fixture on(small("window(8), full", 2), 16);
+  const Tokens longer = tokens(94);
+  on.publish(first_of(longer, 43));
+  on.publish(longer);
+  const PrefixMatch match = on.cache.match(kIdentity, longer);
+  EXPECT_EQ(match.matched, 94);
+  EXPECT_EQ(match.short_pages[0], (std::vector<Range>{{32, 43}}));
+  EXPECT_TRUE(match.short_pages[1].empty());
+  // A prompt that parts at token 47 finds keys 36..42 of the window, but not 43..46.
+  EXPECT_EQ(on.hit(diverging(longer, 47, 60)), 43);
+  // Nor may a caller who keeps other positions have that page for a prefix past its end.
+  try {
+    on.cache.adopt(kIdentity, longer, {{Ranges{{36, 40}, {87, 94}}, Ranges{{0, 94}}}});
+    FAIL() << "adopted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "a prefix of 94 tokens cannot be adopted: layer 0 no longer holds position 36");
+  }
+}
+
 TEST(Shared, RetainingDropsOnlyTheSequencesReference) {
   Fixture on(small("window(24)", 1), 16);
   const Tokens prompt = tokens(40);

@@ -43,11 +43,11 @@ void run(std::int64_t num_operations, std::uint64_t seed) {
   }
   // All of them happen often, or little was tested.
   EXPECT_GT(sum.steps, num_operations / 5);
-  EXPECT_GT(sum.refused, num_operations / 200);
-  EXPECT_GT(sum.hits, num_operations / 200);
+  EXPECT_GT(sum.refused, num_operations / 400);
+  EXPECT_GT(sum.hits, num_operations / 400);
   EXPECT_GT(sum.evicted_pages, num_operations / 500);
-  EXPECT_GT(sum.loads, num_operations / 2000);
-  EXPECT_GT(sum.wakes, num_operations / 200);
+  EXPECT_GT(sum.loads, num_operations / 4000);
+  EXPECT_GT(sum.wakes, num_operations / 400);
 }
 
 TEST(RandomOperations, LeaveTheCacheAsItsModelSays) {

@@ -68,8 +68,8 @@ std::vector<Ranges> Retention::kept(std::int64_t first_query, std::int64_t lengt
 
 // A key that a sequence of h tokens needs and lacks, it needs for every shorter one that has it: so
 // no length past the first such key serves, and the search goes on below it.
-std::int64_t Retention::longest_prefix(const std::vector<Ranges>& present,
-                                       std::int64_t length) const {
+std::int64_t Retention::longest_prefix(const std::vector<Ranges>& present, std::int64_t length,
+                                       const std::vector<std::vector<Range>>& short_pages) const {
   if (present.size() != topology_of_table_.size()) {
     throw Error(fmt::format("present has ranges for {} tables; allowed: one for each of {}",
                             present.size(), topology_of_table_.size()));
@@ -80,6 +80,12 @@ std::int64_t Retention::longest_prefix(const std::vector<Ranges>& present,
     for (std::size_t table = 0; table < needed.size(); ++table) {
       const Ranges missing = subtract(needed[table], present[table]);
       if (!missing.empty()) serves = std::min(serves, missing.front());
+      if (short_pages.empty()) continue;
+      for (const Range& part : short_pages[table]) {
+        if (part.end < length && !clip(needed[table], part).empty()) {
+          serves = std::min(serves, part.end);
+        }
+      }
     }
     if (serves == length) break;
     length = serves;

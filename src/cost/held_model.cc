@@ -18,37 +18,42 @@ namespace {
 // Sums over layers and requests stay below 2^63 for lengths up to here.
 constexpr std::int64_t kMostLength = std::int64_t{1} << 50;
 
-// Tokens (page 1) or slots of whole pages that one KV head holds: all that query length - back or
-// any later one can still read.
-std::int64_t retained_slots(const Topology& topology, std::int64_t length, std::int64_t back,
-                            std::int64_t page) {
-  const Ranges kept = topology.retained(std::max<std::int64_t>(0, length - back), length);
-  if (page == 1) return kept.size();
-  return checked_mul64(tiles_touched(kept, page).size(), page);
-}
-
 bool keeps_what_is_readable(const Policy& policy) {
   return policy.name == "exact" || policy.name == "paged";
 }
 
 struct Keeping {
   std::int64_t page = 1;
-  std::int64_t back = 1;  // rows before the end that are still to be served
+  std::int64_t back = 1;     // rows before the end that are still to be served
+  std::int64_t written = 0;  // of them, rows that the step itself writes, whoever reads them
 };
 
 Keeping keeping(const Policy& policy) {
   if (policy.name == "exact") return {};
-  return {param(policy, "P"), checked_add64(param(policy, "in_flight"), param(policy, "rollback"))};
+  const std::int64_t in_flight = param(policy, "in_flight");
+  return {param(policy, "P"), checked_add64(in_flight, param(policy, "rollback")), in_flight};
+}
+
+// Tokens or slots of whole pages that one KV head holds: all that query length - back or any later
+// one can still read, and the rows being written.
+std::int64_t retained_slots(const Topology& topology, std::int64_t length, const Keeping& keeping) {
+  const auto from_end = [length](std::int64_t count) {
+    return std::max<std::int64_t>(0, length - count);
+  };
+  const Ranges kept = unite(topology.retained(from_end(keeping.back), length),
+                            {{from_end(keeping.written), length}});
+  if (keeping.page == 1) return kept.size();
+  return checked_mul64(tiles_touched(kept, keeping.page).size(), keeping.page);
 }
 
 // The most that retained_slots is at any length up to this one: within the last `page` lengths
 // (windows, dilations), or where a period of the topology ends (chunks, blocks).
 std::int64_t peak_slots(const Topology& topology, std::int64_t length, const Keeping& keeping) {
-  std::int64_t most = retained_slots(topology, length, keeping.back, keeping.page);
+  std::int64_t most = retained_slots(topology, length, keeping);
   if (most >= length) return most;  // nothing is dropped yet
   const auto consider = [&](std::int64_t candidate) {
     if (candidate < 1 || candidate >= length) return;
-    most = std::max(most, retained_slots(topology, candidate, keeping.back, keeping.page));
+    most = std::max(most, retained_slots(topology, candidate, keeping));
   };
   // A page's phase repeats after at most this many lengths or periods.
   const std::int64_t phases = std::min<std::int64_t>(keeping.page, 4096);
@@ -75,7 +80,7 @@ std::vector<HeldPart> retained_of(const StoredKv& entry, const Keeping& kept, bo
   const bool whole_layer = entry.kv_heads.size() == 1;
   std::vector<HeldPart> parts;
   for (const LayerTopology::Class& heads : entry.kv_heads) {
-    const std::int64_t slots = retained_slots(heads.topology, length, kept.back, kept.page);
+    const std::int64_t slots = retained_slots(heads.topology, length, kept);
     const Equation held =
         paged ? Equation("P", kept.page) * Equation(retained_symbol(entry, true), slots / kept.page)
               : Equation(retained_symbol(entry, false), slots);
