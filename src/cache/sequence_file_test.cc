@@ -393,6 +393,10 @@ TEST_F(SequenceFile, IsRefusedWithNumbersThatCannotBe) {
   EXPECT_EQ(load(with(columns + 32, 6)), "'x': first_slot of table 0 at offset " +
                                              std::to_string(columns + 32) + " is 6; expected 0..5");
   EXPECT_TRUE(load(with(columns, 1)).starts_with("'x': "));
+  const auto longer = static_cast<std::int64_t>(file.size()) + 8;
+  EXPECT_EQ(load(with(24, longer) + "8 bytes."), "'x': 7 pages end at offset " + size +
+                                                     "; expected " + std::to_string(longer) +
+                                                     ", the file's end");
   EXPECT_EQ(load(with(16, 60)).substr(0, 32), "'x': header_bytes at offset 16 i");
   EXPECT_EQ(load(with(54, 1)).substr(0, 36), "'x': identity at offset 48 is follow");
 }
