@@ -112,8 +112,7 @@ void expect_predicted(Zeros& run, std::int64_t length, std::int64_t chunk) {
 
 TEST(HeldBytes, ArePredictedToTheByteInEveryStepForAnyTopologyChunkAndRollback) {
   for (const char* layers :
-       {"window(40), full", "window(1), chunk(24), chunk(32)",
-        "window(24)+sink(4), sink(20)",
+       {"window(40), full", "window(1), chunk(24), chunk(32)", "window(24)+sink(4), sink(20)",
         "heads(0-1: window(7); 2-3: full), heads(0-1: window(33); 2-3: window(90))",
         "dilated(4,8), strided(16)", "global(first=3)+window(9), global(every=20)+window(2)",
         "vertical_blocks(8,2,3), random(3,7), topk(4)", "window_blocks(2,0,8), fixed(16,2)"}) {
