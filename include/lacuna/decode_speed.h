@@ -11,7 +11,7 @@ namespace lacuna {
 // The table of decode speeds, 32 query heads on 8 KV heads of width 128: one row of a long cache in
 // bf16 and int8, a window far behind which nothing is held beside a cache of as many tokens, rows
 // of a verification, and a ragged batch. Layers are repeated until a step reads at least four times
-// the last-level cache.
+// the last-level cache, one of int4 half of that.
 std::vector<DecodeProblem> decode_speed_problems(std::int64_t max_threads);
 
 // A prompt whose first 16384 tokens were published, over 32 full layers in pages of 64: from the

@@ -52,7 +52,7 @@ std::vector<LongPlan> time_long_plans(std::span<const KernelRow> rows, std::int6
 // A line of the table of speeds: what is wanted and what was measured. Shown, never asserted.
 struct KernelGoal {
   std::string what;
-  std::string unit;  // "share", "ratio", "MiB"
+  std::string unit;  // "share", "ratio", "MiB", "ms"
   double bound = 0;
   bool at_most = false;         // else at least
   std::optional<double> value;  // absent where a row of it was not timed

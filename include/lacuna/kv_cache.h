@@ -152,8 +152,8 @@ class KvCache {
   // The layer's pages of these sequences; inside a step the step's rows count.
   CacheView view(int layer_idx, std::span<const SequenceId> sequences) const;
 
-  // The pages of one table, as the sequence holds them: [ceil(length / page_size)]. Of a sleeping
-  // sequence those that others share; so for what is held, too.
+  // The pages of one table, as the sequence holds them: [ceil(length / page_size)], in a step with
+  // its rows. Of a sleeping sequence those that others share; so for what is held, too.
   std::span<const PageId> block_table(SequenceId sequence, std::size_t table) const;
   // Positions whose keys and values are on pages that are held, for each table.
   std::vector<Ranges> held(SequenceId sequence) const;

@@ -23,10 +23,6 @@ class Memory {
   const std::byte* data() const { return data_; }
   std::int64_t size() const { return size_; }
 
-  // Gives the whole system pages inside offset .. offset + size_bytes - 1 back: they are zeros
-  // again and take no memory until they are written. REQUIRES: inside the memory.
-  void release(std::int64_t offset, std::int64_t size_bytes);
-
  private:
   std::byte* data_ = nullptr;
   std::int64_t size_ = 0;

@@ -224,7 +224,7 @@ void ItemRunner::pack_block(const WorkItem& item, std::int64_t block) {
       prefetch_panel(call_, address, positions_of(space_, next), read[next]);
     }
     if (in_place) {
-      space_.panels[panel] = now_.place(panel);
+      space_.panels[panel] = now_.at[panel];
       if ((masked >> panel & 1U) != 0) find_non_finite(call_, space_.panels[panel]);
       continue;
     }

@@ -78,6 +78,11 @@ Place place_of(const KvView& kv, const KvStrides& strides, std::int64_t sequence
           page != KvView::kNullPage};
 }
 
+PanelPlace packed_place(const PackedPanel& k, const PackedPanel& v) {
+  return {static_cast<const std::uint32_t*>(k.numbers),
+          static_cast<const std::uint32_t*>(v.numbers), 0, k.scales, v.scales};
+}
+
 }  // namespace
 
 const std::byte* key_vector(const KvView& kv, const void* base, const KvStrides& strides,
@@ -110,21 +115,18 @@ const std::uint16_t* KeyAddress::scales(const void* base, const KvStrides& strid
   return panel_scales(call_.kv, base, strides, sequence_, kv_head_, position);
 }
 
-PanelWalk::Panel PanelWalk::at(std::int64_t position) {
+PanelPlace PanelWalk::at(std::int64_t position) {
   const KvView& kv = call_.kv;
   if (position < begin_ || position >= end_) {
     begin_ = kv.page_size == 0 ? 0 : position - position % kv.page_size;
     end_ = kv.page_size == 0 ? INT64_MAX : begin_ + kv.page_size;
-    const PackedPanel k = address_.k_panel(begin_);
-    const PackedPanel v = address_.v_panel(begin_);
-    first_ = {static_cast<const std::byte*>(k.numbers), static_cast<const std::byte*>(v.numbers),
-              k.scales, v.scales};
+    first_ = packed_place(address_.k_panel(begin_), address_.v_panel(begin_));
   }
   const std::int64_t tokens = (position - begin_) / kPanelTokens * kPanelTokens;
-  const auto bytes = [&](const KvStrides& strides) {
-    return tokens * strides.token * size_bits(kv.dtype) / 8;
+  const auto lanes = [&](const KvStrides& strides) {
+    return tokens * strides.token * size_bits(kv.dtype) / 32;
   };
-  Panel panel = {first_.k + bytes(kv.k_strides), first_.v + bytes(kv.v_strides), nullptr, nullptr};
+  PanelPlace panel = {first_.k + lanes(kv.k_strides), first_.v + lanes(kv.v_strides)};
   if (first_.k_scales != nullptr) {
     panel.k_scales = first_.k_scales + tokens * kv.k_scale_strides.token;
     panel.v_scales = first_.v_scales + tokens * kv.v_scale_strides.token;
@@ -254,8 +256,7 @@ PanelPlace take_panel(const Call& call, const KeyAddress& address, Positions pos
   }
   const PackedPanel k = address.k_panel(positions[0]);
   const PackedPanel v = address.v_panel(positions[0]);
-  PanelPlace place = {static_cast<const std::uint32_t*>(k.numbers),
-                      static_cast<const std::uint32_t*>(v.numbers), 0, k.scales, v.scales};
+  PanelPlace place = packed_place(k, v);
   if (!reads_packed(call)) {
     call.kernel.widen_k(space.k, k, call.kv.head_dim);
     call.kernel.widen_v(space.v, v, call.shape.dim_blocks);

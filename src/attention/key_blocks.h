@@ -82,31 +82,6 @@ class KeyAddress {
   std::int64_t kv_head_;
 };
 
-// Packed panels of one KV head, asked for in ascending order: one look into the table a page.
-class PanelWalk {
- public:
-  PanelWalk(const Call& call, std::int64_t sequence, std::int64_t kv_head)
-      : call_(call), address_(call, sequence, kv_head) {}
-
-  struct Panel {
-    const std::byte* k;
-    const std::byte* v;
-    const std::uint16_t* k_scales;  // quantized only
-    const std::uint16_t* v_scales;
-  };
-  Panel at(std::int64_t position);
-
- private:
-  const Call& call_;
-  KeyAddress address_;
-  std::int64_t begin_ = 0;  // of the page at hand
-  std::int64_t end_ = 0;
-  Panel first_ = {};
-};
-
-// Whether the kernel reads the view's panels where they lie.
-bool reads_packed(const Call& call);
-
 // A panel as the kernel reads it, and the keys whose V is not finite.
 struct PanelPlace {
   const std::uint32_t* k = nullptr;
@@ -115,16 +90,31 @@ struct PanelPlace {
   const std::uint16_t* k_scales = nullptr;  // what the kernel reads in whole numbers
   const std::uint16_t* v_scales = nullptr;
 };
+
+// Packed panels of one KV head, asked for in ascending order: one look into the table a page.
+class PanelWalk {
+ public:
+  PanelWalk(const Call& call, std::int64_t sequence, std::int64_t kv_head)
+      : call_(call), address_(call, sequence, kv_head) {}
+
+  // Without a look for keys whose V is not finite.
+  PanelPlace at(std::int64_t position);
+
+ private:
+  const Call& call_;
+  KeyAddress address_;
+  std::int64_t begin_ = 0;  // of the page at hand
+  std::int64_t end_ = 0;
+  PanelPlace first_ = {};
+};
+
+// Whether the kernel reads the view's panels where they lie.
+bool reads_packed(const Call& call);
+
 // Packed panels of one block, those that some rows visit.
 struct BlockPanels {
   std::uint32_t visited = 0;
-  PanelWalk::Panel at[kBlockPanels] = {};
-
-  PanelPlace place(int panel) const {
-    return {reinterpret_cast<const std::uint32_t*>(at[panel].k),
-            reinterpret_cast<const std::uint32_t*>(at[panel].v), 0, at[panel].k_scales,
-            at[panel].v_scales};
-  }
+  PanelPlace at[kBlockPanels] = {};
 };
 // Looks for keys whose V is not finite.
 void find_non_finite(const Call& call, PanelPlace& panel);

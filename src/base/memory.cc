@@ -69,10 +69,4 @@ Memory& Memory::operator=(Memory&& other) noexcept {
   return *this;
 }
 
-void Memory::release(std::int64_t offset, std::int64_t size_bytes) {
-  const std::int64_t begin = rounded_up(offset, kSmallPage);
-  const std::int64_t end = (offset + size_bytes) / kSmallPage * kSmallPage;
-  if (end > begin) madvise(data_ + begin, static_cast<std::size_t>(end - begin), MADV_DONTNEED);
-}
-
 }  // namespace lacuna

@@ -1,13 +1,12 @@
 #include "lacuna/decode_speed.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
-#include <functional>
 #include <numeric>
 #include <optional>
 #include <string>
 
-#include "bench/tensors.h"
 #include "lacuna/cpu.h"
 #include "lacuna/error.h"
 #include "lacuna/integer.h"
@@ -51,60 +50,60 @@ std::vector<std::int64_t> mixed_lengths() {
   return lengths;
 }
 
-class DecodeGoals {
+// Figures of the rows that were timed.
+class TimedRows {
  public:
-  explicit DecodeGoals(const DecodeBenchResult& result) : result_(result) {}
+  explicit TimedRows(const DecodeBenchResult& result) : rows_(result.rows) {}
 
-  void add_share(const std::string& what, const std::string& row, double bound) {
-    const DecodeRow* const of = find(row);
-    add({what, "share", bound, false, {}}, of, of, [of](const DecodeRound& a, const DecodeRound&) {
-      return of->total_bytes() / a.step_seconds / a.read_bytes_per_s;
+  template <typename Figure>
+  std::optional<double> of(const std::string& name, const Figure& figure) const {
+    const DecodeRow* const row = find(name);
+    return row == nullptr ? std::nullopt : std::optional<double>(figure(*row));
+  }
+  std::optional<double> share(const std::string& name) const {
+    return of(name, [](const DecodeRow& row) {
+      return row.share_of_bandwidth(&DecodeRound::step_seconds).p50;
     });
   }
-  void add_ratio(const std::string& what, const std::string& row, const std::string& base,
-                 double bound) {
-    add({what, "ratio", bound, true, {}}, find(row), find(base),
-        [](const DecodeRound& a, const DecodeRound& b) { return a.step_seconds / b.step_seconds; });
-  }
-  void add_over_bound(const std::string& what, const std::string& row, double bound) {
-    const DecodeRow* const of = find(row);
-    KernelGoal goal = {what, "ratio", bound, true, {}};
-    if (of != nullptr) {
-      goal.value = of->seconds(&DecodeRound::step_seconds).p50 / of->bound().p50;
+  // Of step times: the median over the rounds that both rows have.
+  std::optional<double> ratio(const std::string& name, const std::string& base_name) const {
+    const DecodeRow* const row = find(name);
+    const DecodeRow* const base = find(base_name);
+    if (row == nullptr || base == nullptr) return std::nullopt;
+    std::vector<double> samples;
+    for (std::size_t idx = 0; idx < std::min(row->rounds.size(), base->rounds.size()); ++idx) {
+      samples.push_back(row->rounds[idx].step_seconds / base->rounds[idx].step_seconds);
     }
-    goals_.push_back(goal);
+    return statistics_of(samples).p50;
   }
-  void add_overhead(const std::string& what, const std::string& row, double bound) {
-    const DecodeRow* const of = find(row);
-    KernelGoal goal = {what, "share", bound, true, {}};
-    if (of != nullptr) goal.value = of->overhead().p50;
-    goals_.push_back(goal);
-  }
-  std::vector<KernelGoal> take() { return std::move(goals_); }
 
  private:
   const DecodeRow* find(const std::string& name) const {
-    const auto found = std::ranges::find_if(
-        result_.rows, [&](const DecodeRow& row) { return row.problem.name == name; });
-    return found == result_.rows.end() ? nullptr : &*found;
+    const auto found =
+        std::ranges::find_if(rows_, [&](const DecodeRow& row) { return row.problem.name == name; });
+    return found == rows_.end() ? nullptr : &*found;
   }
 
-  // The median over rounds that both rows have.
-  void add(KernelGoal goal, const DecodeRow* row, const DecodeRow* base,
-           const std::function<double(const DecodeRound&, const DecodeRound&)>& figure) {
-    std::vector<double> samples;
-    for (std::size_t idx = 0;
-         row != nullptr && base != nullptr && idx < row->rounds.size() && idx < base->rounds.size();
-         ++idx) {
-      samples.push_back(figure(row->rounds[idx], base->rounds[idx]));
-    }
-    if (!samples.empty()) goal.value = statistics_of(samples).p50;
-    goals_.push_back(std::move(goal));
-  }
-
-  const DecodeBenchResult& result_;
-  std::vector<KernelGoal> goals_;
+  const std::vector<DecodeRow>& rows_;
 };
+
+// A cache that has the tokens published under the identity "bench".
+void publish_tokens(KvCache& cache, std::span<const std::int32_t> tokens) {
+  const SequenceId sequence = cache.create();
+  const StepRows rows = {sequence, std::ssize(tokens)};
+  std::optional<KvCache::Step> step = cache.begin({&rows, 1});
+  if (!step) throw Error("the cache has no room for the prefix");
+  const CacheLayer& sizes = cache.shape().layers.front();
+  const std::array<std::int64_t, 3> shape = {rows.num_rows, sizes.num_kv_heads, sizes.head_dim};
+  const std::vector<float> zeros(static_cast<std::size_t>(shape[0] * shape[1] * shape[2]), 0.0F);
+  const TensorView keys = tensor_view(zeros.data(), DType::kF32, shape);
+  for (int layer = 0; layer < std::ssize(cache.shape().layers); ++layer) {
+    step->append(layer, keys, keys);
+  }
+  step->commit();
+  cache.publish(sequence, "bench", tokens);
+  cache.free(sequence);
+}
 
 }  // namespace
 
@@ -138,28 +137,6 @@ std::vector<DecodeProblem> decode_speed_problems(std::int64_t max_threads) {
   return problems;
 }
 
-namespace {
-
-// A cache that has the tokens published under the identity "bench".
-void publish_tokens(KvCache& cache, std::span<const std::int32_t> tokens) {
-  const SequenceId sequence = cache.create();
-  const StepRows rows = {sequence, std::ssize(tokens)};
-  std::optional<KvCache::Step> step = cache.begin({&rows, 1});
-  if (!step) throw Error("the cache has no room for the prefix");
-  const CacheLayer& sizes = cache.shape().layers.front();
-  const std::array<std::int64_t, 3> shape = {rows.num_rows, sizes.num_kv_heads, sizes.head_dim};
-  const std::vector<float> zeros(static_cast<std::size_t>(shape[0] * shape[1] * shape[2]), 0.0F);
-  const TensorView keys = tensor_view(zeros.data(), DType::kF32, shape);
-  for (int layer = 0; layer < std::ssize(cache.shape().layers); ++layer) {
-    step->append(layer, keys, keys);
-  }
-  step->commit();
-  cache.publish(sequence, "bench", tokens);
-  cache.free(sequence);
-}
-
-}  // namespace
-
 PrefixHitFigure time_prefix_hit(std::int64_t repetitions) {
   constexpr std::int64_t kTokens = 16384;
   constexpr int kLayers = 32;
@@ -192,22 +169,29 @@ PrefixHitFigure time_prefix_hit(std::int64_t repetitions) {
 }
 
 std::vector<KernelGoal> decode_goals(const DecodeBenchResult& result, const PrefixHitFigure& hit) {
-  DecodeGoals goals(result);
-  goals.add_share("kv 32768, bf16: K/V bytes a second over the probe's", "kv 32768, bf16", 0.88);
-  goals.add_ratio("int8 KV: step time over that of bf16", "kv 32768, int8", "kv 32768, bf16", 0.6);
-  goals.add_ratio("window 4096 + sink 4 at 131072: step time over that of 4100 tokens",
-                  "window(4096)+sink(4) at 131072", "kv 4100, bf16", 1.15);
-  goals.add_ratio("2 rows: step time over that of one", "kv 32768, bf16, 2 rows", "kv 32768, bf16",
-                  1.15);
-  goals.add_over_bound("8 rows: step time over max(bytes over bandwidth, FLOPs over limit(bf16))",
-                       "kv 32768, bf16, 8 rows", 1.5);
-  goals.add_share("batch of 32 sequences, 2k..32k: K/V bytes a second over the probe's",
-                  "batch of 32, 2k..32k, bf16", 0.85);
-  goals.add_overhead("append, pages and plan: share of a step at kv 4100", "kv 4100, bf16", 0.03);
-  std::vector<KernelGoal> all = goals.take();
-  all.push_back({"hit on a shared prefix of 16384 tokens, 32 layers: until its first step", "ms", 1,
-                 true, 1e3 * hit.seconds.p50});
-  return all;
+  const TimedRows rows(result);
+  const std::string one_row = "kv 32768, bf16";
+  const auto over_bound = [](const DecodeRow& row) {
+    return row.seconds(&DecodeRound::step_seconds).p50 / row.bound().p50;
+  };
+  const auto overhead = [](const DecodeRow& row) { return row.overhead().p50; };
+  constexpr bool kAtMost = true;
+  return {{"kv 32768, bf16: K/V bytes a second over the probe's", "share", 0.88, !kAtMost,
+           rows.share(one_row)},
+          {"int8 KV: step time over that of bf16", "ratio", 0.6, kAtMost,
+           rows.ratio("kv 32768, int8", one_row)},
+          {"window 4096 + sink 4 at 131072: step time over that of 4100 tokens", "ratio", 1.15,
+           kAtMost, rows.ratio("window(4096)+sink(4) at 131072", "kv 4100, bf16")},
+          {"2 rows: step time over that of one", "ratio", 1.15, kAtMost,
+           rows.ratio("kv 32768, bf16, 2 rows", one_row)},
+          {"8 rows: step time over max(bytes over bandwidth, FLOPs over limit(bf16))", "ratio", 1.5,
+           kAtMost, rows.of("kv 32768, bf16, 8 rows", over_bound)},
+          {"batch of 32 sequences, 2k..32k: K/V bytes a second over the probe's", "share", 0.85,
+           !kAtMost, rows.share("batch of 32, 2k..32k, bf16")},
+          {"append, pages and plan: share of a step at kv 4100", "share", 0.03, kAtMost,
+           rows.of("kv 4100, bf16", overhead)},
+          {"hit on a shared prefix of 16384 tokens, 32 layers: until its first step", "ms", 1,
+           kAtMost, 1e3 * hit.seconds.p50}};
 }
 
 }  // namespace lacuna

@@ -4,8 +4,11 @@
 // its position, layer and head, and attention over the cache as a model would run it.
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +26,13 @@
 namespace lacuna::rig {
 
 using Tokens = std::vector<std::int32_t>;
+
+// first, first + 1, ….
+inline Tokens tokens(std::int64_t count, std::int32_t first = 0) {
+  Tokens all(static_cast<std::size_t>(count));
+  std::iota(all.begin(), all.end(), first);
+  return all;
+}
 
 // Sanitized programs are ten times slower: long tests do less.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,12 +17,6 @@
 #include "lacuna/retention.h"
 
 namespace lacuna::rig {
-
-inline Tokens tokens(std::int64_t count, std::int32_t first = 0) {
-  Tokens all(static_cast<std::size_t>(count));
-  std::iota(all.begin(), all.end(), first);
-  return all;
-}
 
 inline std::span<const std::int32_t> part(const Tokens& all, std::int64_t begin, std::int64_t end) {
   return std::span(all).subspan(static_cast<std::size_t>(begin),
@@ -121,18 +114,17 @@ struct CacheRun {
   KvCache cache;
 };
 
-inline void expect_same_summaries(const CacheRun& a, SequenceId in_a, const CacheRun& b,
+inline void expect_same_summaries(const KvCache& a, SequenceId in_a, const KvCache& b,
                                   SequenceId in_b) {
-  for (int layer = 0; layer < std::ssize(a.cache.shape().layers); ++layer) {
-    const auto& sizes = a.cache.shape().layers[static_cast<std::size_t>(layer)];
-    const std::int64_t columns =
-        (a.cache.length(in_a) + a.options.page_size - 1) / a.options.page_size;
+  for (int layer = 0; layer < std::ssize(a.shape().layers); ++layer) {
+    const auto& sizes = a.shape().layers[static_cast<std::size_t>(layer)];
+    const std::int64_t columns = (a.length(in_a) + a.shape().page_size - 1) / a.shape().page_size;
     for (int head = 0; head < sizes.num_kv_heads; ++head) {
       for (std::int64_t column = 0; column < columns; ++column) {
-        const auto all_of = [&](const CacheRun& run, SequenceId id) {
+        const auto all_of = [&](const KvCache& cache, SequenceId id) {
           std::vector<float> all;
           try {
-            const PageSummary s = run.cache.summary(id, layer, head, column);
+            const PageSummary s = cache.summary(id, layer, head, column);
             all = {static_cast<float>(s.positions.begin), static_cast<float>(s.positions.end)};
             for (const auto& part : {s.minimum, s.maximum, s.sum}) {
               all.insert(all.end(), part.begin(), part.end());
@@ -155,7 +147,7 @@ inline void expect_same_state(const CacheRun& a, SequenceId in_a, const CacheRun
   EXPECT_EQ(a.pattern(in_a), b.pattern(in_b));
   EXPECT_EQ(a.cache.held(in_a), b.cache.held(in_b));
   EXPECT_EQ(a.cache.held_bytes(in_a), b.cache.held_bytes(in_b));
-  if (a.options.summaries) expect_same_summaries(a, in_a, b, in_b);
+  if (a.options.summaries) expect_same_summaries(a.cache, in_a, b.cache, in_b);
 }
 
 }  // namespace lacuna::rig

@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <random>
 
 #include "cache/cache_rig.h"
+#include "cache/refusal.h"
 #include "lacuna/error.h"
 #include "lacuna/file.h"
 #include "lacuna/sequence_file.h"
@@ -21,23 +21,9 @@ namespace lacuna {
 namespace {
 
 namespace fs = std::filesystem;
+using rig::message_of;
+using rig::tokens;
 using rig::Tokens;
-
-Tokens tokens(std::int64_t count, std::int32_t first = 0) {
-  Tokens all(static_cast<std::size_t>(count));
-  std::iota(all.begin(), all.end(), first);
-  return all;
-}
-
-template <typename Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 constexpr std::int64_t kBudget = 4 << 20;
 

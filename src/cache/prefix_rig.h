@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -19,12 +18,6 @@
 namespace lacuna::rig {
 
 inline constexpr std::int64_t kPage = 16;
-
-inline Tokens tokens(std::int64_t count, std::int32_t first = 0) {
-  Tokens all(static_cast<std::size_t>(count));
-  std::iota(all.begin(), all.end(), first);
-  return all;
-}
 
 // A number for each token that tells its whole past.
 inline Tokens pasts(const Tokens& all) {

@@ -9,10 +9,10 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <numeric>
 #include <thread>
 
-#include "cache/cache_rig.h"
+#include "cache/cache_runs.h"
+#include "cache/refusal.h"
 #include "cache/sequence_sample.h"
 #include "lacuna/error.h"
 #include "lacuna/file.h"
@@ -21,23 +21,9 @@ namespace lacuna {
 namespace {
 
 namespace fs = std::filesystem;
+using rig::message_of;
+using rig::tokens;
 using rig::Tokens;
-
-Tokens tokens(std::int64_t count, std::int32_t first = 0) {
-  Tokens all(static_cast<std::size_t>(count));
-  std::iota(all.begin(), all.end(), first);
-  return all;
-}
-
-template <typename Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 PoolOptions small_pool() {
   return {.budget_bytes = 8 << 20, .slab_bytes = 1 << 16, .poison = true};
@@ -107,24 +93,6 @@ INSTANTIATE_TEST_SUITE_P(Pages, SavedSequence,
                                   std::to_string(chosen.param.page_size);
                          });
 
-void expect_equal_summaries(const KvCache& a, SequenceId of_a, const KvCache& b, SequenceId of_b) {
-  for (std::size_t table = 0; table < a.tables().size(); ++table) {
-    for (std::int64_t column = 0; column < std::ssize(a.block_table(of_a, table)); ++column) {
-      if (a.block_table(of_a, table)[static_cast<std::size_t>(column)] == KvView::kNullPage) {
-        continue;
-      }
-      for (const int head : a.tables()[table].kv_heads) {
-        const PageSummary x = a.summary(of_a, a.tables()[table].layer_idx, head, column);
-        const PageSummary y = b.summary(of_b, b.tables()[table].layer_idx, head, column);
-        EXPECT_EQ(x.positions, y.positions);
-        EXPECT_TRUE(std::equal(x.minimum.begin(), x.minimum.end(), y.minimum.begin()));
-        EXPECT_TRUE(std::equal(x.maximum.begin(), x.maximum.end(), y.maximum.begin()));
-        EXPECT_TRUE(std::equal(x.sum.begin(), x.sum.end(), y.sum.begin()));
-      }
-    }
-  }
-}
-
 TEST_P(SavedSequence, GoesOnInAnotherCacheWithTheSameBits) {
   const std::int64_t page = GetParam().page_size;
   for (const std::int64_t length :
@@ -140,7 +108,7 @@ TEST_P(SavedSequence, GoesOnInAnotherCacheWithTheSameBits) {
     EXPECT_EQ(other.length(loaded->sequence), length);
     EXPECT_EQ(other.held(loaded->sequence), cache.held(id));
     EXPECT_EQ(other.held_bytes(loaded->sequence), cache.held_bytes(id));
-    expect_equal_summaries(cache, id, other, loaded->sequence);
+    rig::expect_same_summaries(cache, id, other, loaded->sequence);
     const Tokens next = tokens(2 * page + 3, 5000);
     EXPECT_EQ(rig::run(other, model, retention, loaded->sequence, next, 1),
               rig::run(cache, model, retention, id, next, 1));

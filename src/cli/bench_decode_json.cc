@@ -1,14 +1,9 @@
 #include "cli/bench_decode.h"
-#include "cli/json.h"
+#include "cli/bench_figures.h"
 #include "lacuna/kernels.h"
 
 namespace lacuna::cli {
 namespace {
-
-Json statistics_json(const Statistics& value) {
-  return {{"p10", value.p10}, {"p50", value.p50}, {"p90", value.p90},
-          {"min", value.min}, {"max", value.max}, {"num_runs", value.num_runs}};
-}
 
 Json kind_json(const DecodeKind& kind) {
   return {{"attend", kind.attend},
@@ -33,13 +28,6 @@ Json round_json(const DecodeRound& round) {
           {"f32_flops_per_s", round.f32_flops_per_s},
           {"bf16_flops_per_s", round.bf16_flops_per_s},
           {"cpu_share", round.cpu_share}};
-}
-
-template <typename Items, typename ToJson>
-Json list_json(const Items& items, const ToJson& to_json) {
-  Json list = Json::array();
-  for (const auto& item : items) list.push_back(to_json(item));
-  return list;
 }
 
 Json row_json(const DecodeRow& row) {
@@ -70,15 +58,6 @@ Json row_json(const DecodeRow& row) {
       {"rounds", list_json(row.rounds, round_json)}};
 }
 
-Json goal_json(const KernelGoal& goal) {
-  return {{"what", goal.what},
-          {"unit", goal.unit},
-          {"bound", goal.bound},
-          {"at_most", goal.at_most},
-          {"value", json_of(goal.value)},
-          {"met", goal.met()}};
-}
-
 Json hit_json(const std::optional<PrefixHitFigure>& hit) {
   if (!hit) return nullptr;
   return {{"tokens", hit->tokens},
@@ -105,8 +84,8 @@ std::string decode_json(const DecodeReport& report) {
                            {"seed", report.flags.seed}}},
                          {"rows", list_json(report.result.rows, row_json)},
                          {"prefix_hit", hit_json(report.prefix_hit)},
-                         {"goals", list_json(report.goals, goal_json)}};
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+                         {"goals", goals_json(report.goals)}};
+  return document_text(document);
 }
 
 }  // namespace lacuna::cli

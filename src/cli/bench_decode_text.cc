@@ -1,20 +1,12 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "cli/bench_decode.h"
+#include "cli/bench_figures.h"
 #include "lacuna/quantity.h"
 #include "lacuna/table.h"
 
 namespace lacuna::cli {
 namespace {
-
-std::string share_text(double share) { return fmt::format("{:.1f} %", 100 * share); }
-
-std::string spread_text(const Statistics& value, double scale) {
-  return fmt::format("{:.3g} ({:.3g}..{:.3g})", value.p50 * scale, value.p10 * scale,
-                     value.p90 * scale);
-}
 
 std::string micro_text(const DecodeRow& row, DecodeStage stage) {
   return fmt::format("{:.3g}", 1e6 * row.seconds(stage).p50);
@@ -41,17 +33,16 @@ std::string steps_text(std::span<const DecodeRow> rows) {
                {"of allowed", Align::kRight}});
   for (const DecodeRow& row : rows) {
     const Statistics step = row.seconds(&DecodeRound::step_seconds);
-    table.add_row({row.problem.name, row.isa, spread_text(step, 1e3),
-                   fmt::format("{:.3g}", 1e3 * row.bound().p50),
-                   micro_text(row, &DecodeRound::plan_seconds),
-                   micro_text(row, &DecodeRound::cache_seconds),
-                   micro_text(row, &DecodeRound::append_seconds),
-                   fmt::format("{:.1f}", row.total_bytes() / step.p50 * 1e-9),
-                   fmt::format("{:.1f}", row.seconds(&DecodeRound::read_bytes_per_s).p50 * 1e-9),
-                   share_text(row.share_of_bandwidth(&DecodeRound::step_seconds).p50),
-                   share_text(row.share_of_bandwidth(&DecodeRound::attend_seconds).p50),
-                   fmt::format("{:.2g}", row.max_error),
-                   fmt::format("{:.2g}{}", row.worst, row.agrees() ? "" : " WRONG")});
+    table.add_row(
+        {row.problem.name, row.isa, spread_text(step, 1e3),
+         fmt::format("{:.3g}", 1e3 * row.bound().p50), micro_text(row, &DecodeRound::plan_seconds),
+         micro_text(row, &DecodeRound::cache_seconds),
+         micro_text(row, &DecodeRound::append_seconds), giga_text(row.total_bytes() / step.p50),
+         giga_text(row.seconds(&DecodeRound::read_bytes_per_s).p50),
+         share_text(row.share_of_bandwidth(&DecodeRound::step_seconds).p50),
+         share_text(row.share_of_bandwidth(&DecodeRound::attend_seconds).p50),
+         fmt::format("{:.2g}", row.max_error),
+         fmt::format("{:.2g}{}", row.worst, row.agrees() ? "" : " WRONG")});
   }
   return table.text();
 }
@@ -86,26 +77,6 @@ std::string kinds_text(std::span<const DecodeRow> rows) {
     }
   }
   return table.text();
-}
-
-std::string goals_text(std::span<const KernelGoal> goals) {
-  if (goals.empty()) return "";
-  Table table({{"what", Align::kLeft},
-               {"wanted", Align::kRight},
-               {"measured", Align::kRight},
-               {"", Align::kLeft}});
-  const auto text = [](const KernelGoal& goal, double value) {
-    if (goal.unit == "share") return share_text(value);
-    return fmt::format("{:.3f}{}", value, goal.unit == "ms" ? " ms" : "");
-  };
-  for (const KernelGoal& goal : goals) {
-    const std::string bound = (goal.at_most ? "<= " : ">= ") + text(goal, goal.bound);
-    table.add_row({goal.what, bound, goal.value ? text(goal, *goal.value) : std::string(kNoFigure),
-                   !goal.value  ? "not timed"
-                   : goal.met() ? ""
-                                : "not reached"});
-  }
-  return "\n" + table.text();
 }
 
 std::string working_sets_text(const DecodeReport& report) {
@@ -144,12 +115,7 @@ Chart decode_chart(const DecodeReport& report) {
 }
 
 std::string decode_text(const DecodeReport& report) {
-  std::string text =
-      fmt::format("{}, {} CPU(s)", printable(report.cpu.model_name), report.cpu.num_allowed_cpus);
-  if (report.cpu.last_level_total_bytes) {
-    text += ", last-level cache " + bytes_text(*report.cpu.last_level_total_bytes);
-  }
-  text += "\n";
+  std::string text = machine_text(report.cpu);
   if (report.result.interrupted) text += "interrupted: what was timed until then\n";
   if (report.result.rows.empty()) return text + "no row was timed\n";
   text += working_sets_text(report) + "\n";

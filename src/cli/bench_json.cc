@@ -1,14 +1,9 @@
+#include "cli/bench_figures.h"
 #include "cli/bench_kernels.h"
-#include "cli/json.h"
 #include "lacuna/kernels.h"
 
 namespace lacuna::cli {
 namespace {
-
-Json statistics_json(const Statistics& value) {
-  return {{"p10", value.p10}, {"p50", value.p50}, {"p90", value.p90},
-          {"min", value.min}, {"max", value.max}, {"num_runs", value.num_runs}};
-}
 
 Json problem_json(const KernelProblem& problem) {
   return {{"name", problem.name()},
@@ -122,24 +117,8 @@ Json long_plan_json(const LongPlan& plan) {
           {"rate_of", plan.rate_of}};
 }
 
-Json goal_json(const KernelGoal& goal) {
-  return {{"what", goal.what},
-          {"unit", goal.unit},
-          {"bound", goal.bound},
-          {"at_most", goal.at_most},
-          {"value", json_of(goal.value)},
-          {"met", goal.met()}};
-}
-
 Json curve_json(const ScanCurve& curve) {
   return {{"name", curve.name}, {"lengths_tokens", curve.lengths}, {"seconds", curve.seconds}};
-}
-
-template <typename Items, typename ToJson>
-Json list_json(const Items& items, const ToJson& to_json) {
-  Json list = Json::array();
-  for (const auto& item : items) list.push_back(to_json(item));
-  return list;
 }
 
 std::string line_of(const Json& document) {
@@ -166,8 +145,8 @@ std::string bench_json(const BenchReport& report) {
       {"ratios", list_json(report.result.ratios, ratio_json)},
       {"long_plans", list_json(report.long_plans, long_plan_json)},
       {"scan", list_json(report.curves, curve_json)},
-      {"goals", list_json(report.goals, goal_json)}};
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+      {"goals", goals_json(report.goals)}};
+  return document_text(document);
 }
 
 std::string bench_rows_line(std::span<const KernelRow> rows) {

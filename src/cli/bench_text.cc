@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "cli/bench_figures.h"
 #include "cli/bench_kernels.h"
 #include "lacuna/quantity.h"
 #include "lacuna/table.h"
@@ -10,26 +11,8 @@
 namespace lacuna::cli {
 namespace {
 
-std::string share_text(double share) { return fmt::format("{:.1f} %", 100 * share); }
-
-std::string giga_text(double per_s) { return fmt::format("{:.1f}", per_s * 1e-9); }
-
 std::string rate_of(const KernelRow& row, KernelStage stage) {
   return giga_text(row.useful_flops() / row.seconds(stage).p50);
-}
-
-std::string spread_text(const Statistics& value, double scale) {
-  return fmt::format("{:.3g} ({:.3g}..{:.3g})", value.p50 * scale, value.p10 * scale,
-                     value.p90 * scale);
-}
-
-std::string machine_text(const BenchReport& report) {
-  const CpuInfo& cpu = report.cpu;
-  std::string text = fmt::format("{}, {} CPU(s)", printable(cpu.model_name), cpu.num_allowed_cpus);
-  if (cpu.last_level_total_bytes) {
-    text += ", last-level cache " + bytes_text(*cpu.last_level_total_bytes);
-  }
-  return text + "\n";
 }
 
 // Medians over all rounds of all rows with so many threads.
@@ -118,30 +101,6 @@ std::string ratios_text(std::span<const KernelRatio> ratios) {
   return "\n" + table.text();
 }
 
-std::string value_text(const KernelGoal& goal, double value) {
-  if (goal.unit == "share") return share_text(value);
-  if (goal.unit == "MiB") return fmt::format("{:.1f} MiB", value);
-  return fmt::format("{:.3f}", value);
-}
-
-std::string goals_text(std::span<const KernelGoal> goals) {
-  if (goals.empty()) return "";
-  Table table({{"what", Align::kLeft},
-               {"wanted", Align::kRight},
-               {"measured", Align::kRight},
-               {"", Align::kLeft}});
-  for (const KernelGoal& goal : goals) {
-    const std::string bound = (goal.at_most ? "<= " : ">= ") + value_text(goal, goal.bound);
-    if (goal.value) {
-      table.add_row(
-          {goal.what, bound, value_text(goal, *goal.value), goal.met() ? "" : "not reached"});
-    } else {
-      table.add_row({goal.what, bound, std::string(kNoFigure), "not timed"});
-    }
-  }
-  return "\n" + table.text();
-}
-
 std::string long_plans_text(std::span<const LongPlan> plans) {
   if (plans.empty()) return "";
   Table table({{"plan alone", Align::kLeft},
@@ -202,7 +161,7 @@ Chart chart_of(std::span<const ScanCurve> curves) {
 }
 
 std::string bench_text(const BenchReport& report) {
-  std::string text = machine_text(report);
+  std::string text = machine_text(report.cpu);
   if (report.result.interrupted) text += "interrupted: what was timed until then\n";
   if (report.result.rows.empty()) return text + "no row was timed\n";
   text += limits_text(report);
