@@ -9,13 +9,13 @@
 #include <iterator>
 #include <latch>
 #include <memory>
-#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "lacuna/error.h"
 #include "lacuna/integer.h"
+#include "lacuna/memory.h"
 #include "machine/probe_dispatch.h"
 
 namespace lacuna {
@@ -36,34 +36,23 @@ void keep(double value) {
 }
 
 // Memory whose every page was written by the thread that reads it: an untouched page is the one
-// page of zeros, and a page belongs to the memory of the CPU that first wrote it.
+// page of zeros, and a page belongs to the memory of the CPU that first wrote it. It lies on huge
+// pages, as the cache's does: on small ones a linear read reaches 0.7 of it on a Zen 4 core.
 class Buffer {
  public:
-  explicit Buffer(std::int64_t size_bytes)
-      : bytes_(static_cast<std::byte*>(
-            ::operator new(static_cast<std::size_t>(size_bytes), kAlignment, std::nothrow))),
-        size_bytes_(size_bytes) {
-    if (bytes_ == nullptr) {
-      throw Error("the probe cannot allocate " + std::to_string(size_bytes) + " bytes");
-    }
-  }
-  const std::byte* data() const { return bytes_.get(); }
+  explicit Buffer(std::int64_t size_bytes) : memory_(size_bytes) {}
+
+  const std::byte* data() const { return memory_.data(); }
   void fill(const std::stop_token& stop) {
-    for (std::int64_t begin = 0; begin < size_bytes_ && !stop.stop_requested();
+    for (std::int64_t begin = 0; begin < memory_.size() && !stop.stop_requested();
          begin += kMebibyte) {
-      const std::int64_t end = std::min(begin + kMebibyte, size_bytes_);
-      std::memset(bytes_.get() + begin, 0x5A, static_cast<std::size_t>(end - begin));
+      const std::int64_t end = std::min(begin + kMebibyte, memory_.size());
+      std::memset(memory_.data() + begin, 0x5A, static_cast<std::size_t>(end - begin));
     }
   }
 
  private:
-  static constexpr std::align_val_t kAlignment{2
-                                               << 20};  // a huge page, where the system gives them
-  struct Free {
-    void operator()(std::byte* bytes) const { ::operator delete(bytes, kAlignment); }
-  };
-  std::unique_ptr<std::byte, Free> bytes_;
-  std::int64_t size_bytes_;
+  Memory memory_;
 };
 
 // Runs `work(thread_idx)` on num_threads threads at once. Seconds from the first start to the last
