@@ -11,8 +11,8 @@
 namespace lacuna {
 namespace {
 
-// Packed memory is read as bits, whatever it holds.
-typedef std::uint32_t Lane32 __attribute__((may_alias));
+// Packed memory is read as bits, whatever it holds and wherever it lies.
+typedef std::uint32_t Lane32 __attribute__((may_alias, aligned(1)));
 inline const Lane32* lanes_of(const float* p) { return reinterpret_cast<const Lane32*>(p); }
 
 constexpr int kVecs = kPanelKeys / kLanes;  // vectors of a panel's 16 keys, or of 16 dims
