@@ -16,13 +16,7 @@ Tensor make_tensor(DType dtype, std::array<std::int64_t, 3> shape) {
 DType checked_dtype(DType kv_dtype) { return is_quantized(kv_dtype) ? DType::kF32 : kv_dtype; }
 
 void put(Tensor& tensor, std::int64_t idx, float value) {
-  std::byte* const at = tensor.bytes.data() + idx * size_bytes(tensor.dtype);
-  if (tensor.dtype == DType::kF32) {
-    std::memcpy(at, &value, sizeof value);
-    return;
-  }
-  const std::uint16_t bits = tensor.dtype == DType::kBf16 ? to_bf16(value) : to_f16(value);
-  std::memcpy(at, &bits, sizeof bits);
+  put_element(tensor.bytes.data(), tensor.dtype, idx, value);
 }
 
 // One head of one page.

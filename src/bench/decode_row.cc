@@ -4,16 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstring>
 #include <ctime>
-#include <map>
 
 #include "bench/decode_check.h"
 #include "bench/limits.h"
 #include "bench/problem.h"
 #include "bench/timed_row.h"
-#include "lacuna/cpu.h"
 #include "lacuna/error.h"
 #include "lacuna/executed.h"
 #include "lacuna/integer.h"
@@ -56,7 +52,7 @@ std::vector<Topology> topologies_of(const LayerTable& table, int layer_idx, int 
   return each;
 }
 
-// Rows [first, first + count) of a tensor, and its first heads and dims.
+// The first rows, heads and dims of a tensor.
 TensorView part_of(const Tensor& tensor, std::int64_t rows, std::int64_t heads, std::int64_t dims) {
   TensorView view = tensor.view();
   view.shape = {rows, heads, dims};
@@ -108,7 +104,7 @@ DecodeTimer::DecodeTimer(const DecodeProblem& problem, const DecodeBenchOptions&
   probe_options.stop = options.stop;
   reads_ = std::make_unique<ReadProbe>(problem.threads, row_.bandwidth_set_bytes, probe_options);
   DecodeRound times;
-  step(times, 1);
+  step(times);
   row_.steps_per_round =
       std::clamp<std::int64_t>(static_cast<std::int64_t>(static_cast<double>(options.run_ns) *
                                                          1e-9 / std::max(times.step_seconds, 1e-7)),
@@ -192,8 +188,7 @@ void DecodeTimer::fill_sequence(SequenceId sequence, std::int64_t length) {
                    part_of(v_, count, sizes.num_kv_heads, sizes.v_head_dim), pool_.get());
     }
     step->commit();
-    const std::int64_t now = first + count;
-    cache_->retain(sequence, retention_.kept(now, now));
+    retain(sequence);
   }
 }
 
@@ -248,31 +243,31 @@ KvCache::Step DecodeTimer::begin_step(DecodeRound& times) {
   return std::move(*step);
 }
 
-void DecodeTimer::step(DecodeRound& times, std::int64_t num_committed) {
+void DecodeTimer::step(DecodeRound& times) {
   times.kind_seconds.resize(kinds_.size(), 0);
   const Timed whole(times.step_seconds);
   const std::vector<SequenceRows> rows = step_rows();
   KvCache::Step step = begin_step(times);
   for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
-    std::optional<Plan> plan;
-    {
-      const Timed planning(times.plan_seconds);
-      PlanOptions options;
-      options.num_threads = row_.problem.threads;
-      plan = make_plan(kinds_[kind].topologies, rows, kinds_[kind].heads, options);
-    }
-    attend_kind(kind, *plan, step, times);
+    const Plan plan = plan_of(kinds_[kind], rows, times);
+    attend_kind(kind, plan, step, times);
   }
   const Timed keeping(times.cache_seconds);
-  step.commit(std::vector<std::int64_t>(sequences_.size(), num_committed));
-  retain();
+  step.commit(std::vector<std::int64_t>(sequences_.size(), 1));
+  for (const SequenceId sequence : sequences_) retain(sequence);
 }
 
-void DecodeTimer::retain() {
-  for (const SequenceId sequence : sequences_) {
-    const std::int64_t length = cache_->length(sequence);
-    cache_->retain(sequence, retention_.kept(length, length));
-  }
+Plan DecodeTimer::plan_of(const Kind& kind, std::span<const SequenceRows> rows,
+                          DecodeRound& times) const {
+  const Timed planning(times.plan_seconds);
+  PlanOptions options;
+  options.num_threads = row_.problem.threads;
+  return make_plan(kind.topologies, rows, kind.heads, options);
+}
+
+void DecodeTimer::retain(SequenceId sequence) {
+  const std::int64_t length = cache_->length(sequence);
+  cache_->retain(sequence, retention_.kept(length, length));
 }
 
 void DecodeTimer::predict(DecodeKind& figures, const Kind& kind) const {
@@ -315,9 +310,7 @@ void DecodeTimer::first_step() {
     stop_if_asked();
     const Kind& kind = kinds_[idx];
     DecodeKind& figures = row_.kinds[idx];
-    PlanOptions options;
-    options.num_threads = row_.problem.threads;
-    const Plan plan = make_plan(kind.topologies, rows, kind.heads, options);
+    const Plan plan = plan_of(kind, rows, times);
     for (const Ledger& ledger : attend_kind(idx, plan, step, times)) {
       figures.read_bytes += ledger.loaded_bytes;
       figures.pairs += ledger.executed_pairs;
@@ -363,9 +356,9 @@ void DecodeTimer::time_once(std::int64_t round) {
   const ProductRates rates = measure_product_rates(
       row_.problem.threads, row_.problem.kv_dtype != DType::kF32, /*cpu_time=*/false);
   DecodeRound warm;
-  step(warm, 1);
+  step(warm);
   const double cpu_begin = cpu_seconds();
-  for (std::int64_t idx = 0; idx < row_.steps_per_round; ++idx) step(times, 1);
+  for (std::int64_t idx = 0; idx < row_.steps_per_round; ++idx) step(times);
   const double cpu_spent = cpu_seconds() - cpu_begin;
   times.cpu_share =
       std::min(1.0, cpu_spent / (times.step_seconds * static_cast<double>(row_.problem.threads)));

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "bench/tensors.h"
@@ -46,13 +47,14 @@ class DecodeTimer {
   std::vector<SequenceRows> step_rows() const;
   KvCache::Step begin_step(DecodeRound& times);
   // One step; seconds are added to `times`.
-  void step(DecodeRound& times, std::int64_t num_committed);
+  void step(DecodeRound& times);
   std::vector<Ledger> attend_kind(std::size_t kind, const Plan& plan, KvCache::Step& step,
                                   DecodeRound& times);
   void first_step();
   void predict(DecodeKind& figures, const Kind& kind) const;
   void check_layer(int layer, const Kind& kind);
-  void retain();
+  Plan plan_of(const Kind& kind, std::span<const SequenceRows> rows, DecodeRound& times) const;
+  void retain(SequenceId sequence);
   void stop_if_asked() const;
 
   const DecodeBenchOptions& options_;

@@ -19,15 +19,6 @@ float uniform(std::uint32_t bits) {
   return static_cast<float>((static_cast<double>(bits) * 0x1p-32 - 0.5) * kWidth);
 }
 
-void store(std::byte* data, DType dtype, std::int64_t idx, float value) {
-  if (dtype == DType::kF32) {
-    std::memcpy(data + idx * 4, &value, 4);
-    return;
-  }
-  const std::uint16_t bits = dtype == DType::kBf16 ? to_bf16(value) : to_f16(value);
-  std::memcpy(data + idx * 2, &bits, 2);
-}
-
 // Calls put(idx, value) for each of `count` numbers of a stream.
 template <typename Put>
 void draw(Stream stream, std::uint64_t seed, std::int64_t count, const Put& put) {
@@ -50,7 +41,7 @@ Tensor draw_tensor(Stream stream, std::uint64_t seed, DType dtype,
   const std::int64_t count = checked_mul64(checked_mul64(shape[0], shape[1]), shape[2]);
   Tensor tensor{dtype, shape, AlignedBytes(checked_mul64(count, size_bytes(dtype)))};
   draw(stream, seed, count,
-       [&](std::int64_t idx, float value) { store(tensor.bytes.data(), dtype, idx, value); });
+       [&](std::int64_t idx, float value) { put_element(tensor.bytes.data(), dtype, idx, value); });
   return tensor;
 }
 
@@ -64,6 +55,16 @@ AlignedBytes::AlignedBytes(std::int64_t size_bytes)
 std::span<std::byte> AlignedBytes::first(std::int64_t size_bytes) const {
   return std::span(bytes_.get(), static_cast<std::size_t>(size_bytes_))
       .first(static_cast<std::size_t>(size_bytes));
+}
+
+void put_element(void* data, DType dtype, std::int64_t idx, float value) {
+  auto* const bytes = static_cast<std::byte*>(data) + idx * size_bytes(dtype);
+  if (dtype == DType::kF32) {
+    std::memcpy(bytes, &value, 4);
+    return;
+  }
+  const std::uint16_t bits = dtype == DType::kBf16 ? to_bf16(value) : to_f16(value);
+  std::memcpy(bytes, &bits, 2);
 }
 
 double element(const void* data, DType dtype, std::int64_t idx) {

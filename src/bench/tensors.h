@@ -43,8 +43,9 @@ struct Tensor {
   TensorView view() const { return tensor_view(bytes.data(), dtype, shape); }
 };
 
-// Element `idx` of stored numbers, exactly.
+// Element `idx` of stored numbers, exactly; and the nearest that the dtype holds put there.
 double element(const void* data, DType dtype, std::int64_t idx);
+void put_element(void* data, DType dtype, std::int64_t idx, float value);
 
 // What one problem's sequence is computed from: q of all its tokens, drawn from the seed with unit
 // variance, so that scores spread as a model's do. Move-only.
