@@ -97,11 +97,7 @@ class Interrupts(unittest.TestCase):
 
 class Words(unittest.TestCase):
     def refused(self, *args, says):
-        result = decode(*args, returncode=2)
-        self.assertEqual(result.stdout, "")
-        self.assertRegex(result.stderr, r"\Alacuna: [^\n]+\n\Z")
-        for word in says:
-            self.assertIn(word, result.stderr)
+        program.assert_refused(self, decode(*args, returncode=2), says)
 
     def test_what_is_wrong_is_named(self):
         full = ["--attend", "full"]

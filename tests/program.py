@@ -47,6 +47,15 @@ def run(*args, cwd=None, seconds=SECONDS):
     return result
 
 
+def assert_refused(test, result, says):
+    """Exit code 2 with one line that says what was wrong, and nothing on the standard output."""
+    test.assertEqual(result.returncode, 2, result.stderr)
+    test.assertEqual(result.stdout, "")
+    test.assertRegex(result.stderr, r"\Alacuna: [^\n]+\n\Z")
+    for word in says:
+        test.assertIn(word, result.stderr)
+
+
 def start(*args, **options):
     return subprocess.Popen([_PROGRAM, *map(str, args)], **options)
 

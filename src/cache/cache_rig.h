@@ -64,6 +64,16 @@ inline LayerShape sizes(int num_q_heads, int num_kv_heads, std::int64_t head_dim
   return shape;
 }
 
+// A window, all keys on pages of another size, and a window with sinks, of widths that the dtype
+// has.
+inline Model three_kinds(DType dtype) {
+  const std::int64_t unit = dtype == DType::kInt4 ? 2 : 1;  // groups of 32 dims
+  Model made =
+      model("window(40), full, window(24) + sink(4)", 3, sizes(4, 2, 16 * unit, 16 * unit));
+  made.shape.layers[1] = sizes(4, 1, 32 * unit, 48 * unit);
+  return made;
+}
+
 inline CacheShape cache_shape(const Retention& retention, std::int64_t page_size, DType dtype) {
   CacheShape shape;
   shape.layers = retention.layers();

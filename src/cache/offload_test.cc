@@ -43,13 +43,6 @@ class Offload : public testing::TestWithParam<Case> {
   }
   ~Offload() override { fs::remove_all(folder); }
 
-  static rig::Model make_model() {
-    const std::int64_t unit = GetParam().dtype == DType::kInt4 ? 2 : 1;  // groups of 32 dims
-    rig::Model model = rig::model("window(40), full, window(24) + sink(4)", 3,
-                                  rig::sizes(4, 2, 16 * unit, 16 * unit));
-    model.shape.layers[1] = rig::sizes(4, 1, 32 * unit, 48 * unit);
-    return model;
-  }
   CacheShape make_shape() const {
     CacheShape shape = rig::cache_shape(retention, GetParam().page_size, GetParam().dtype);
     shape.summaries = true;
@@ -74,7 +67,7 @@ class Offload : public testing::TestWithParam<Case> {
     return sum;
   }
 
-  rig::Model model = make_model();
+  rig::Model model = rig::three_kinds(GetParam().dtype);
   Retention retention{model.table, model.shape};
   KvCache cache{make_shape(), {.budget_bytes = 8 << 20, .slab_bytes = 1 << 16, .poison = true}};
   fs::path folder;

@@ -56,13 +56,6 @@ struct Case {
 // A window, all keys in pages of another size, and a window with sinks.
 class SavedSequence : public testing::TestWithParam<Case> {
  protected:
-  static rig::Model make_model() {
-    const std::int64_t unit = GetParam().dtype == DType::kInt4 ? 2 : 1;  // groups of 32 dims
-    rig::Model model = rig::model("window(40), full, window(24) + sink(4)", 3,
-                                  rig::sizes(4, 2, 16 * unit, 16 * unit));
-    model.shape.layers[1] = rig::sizes(4, 1, 32 * unit, 48 * unit);
-    return model;
-  }
   CacheShape make_shape() const {
     CacheShape shape = rig::cache_shape(retention, GetParam().page_size, GetParam().dtype);
     shape.summaries = true;
@@ -78,7 +71,7 @@ class SavedSequence : public testing::TestWithParam<Case> {
     return file_bytes(folder / name);
   }
 
-  rig::Model model = make_model();
+  rig::Model model = rig::three_kinds(GetParam().dtype);
   Retention retention{model.table, model.shape};
   KvCache cache{make_shape(), small_pool()};
   Folder folder;
