@@ -132,8 +132,9 @@ void score_integer_slots(float* scores, const Lane32* q, const PanelBlock& block
 template <typename Product, int kRows>
 void score_integer_rows(float* scores, const Lane32* q, const PanelBlock& block,
                         const BlockShape& shape, const SoonPanels* soon) {
+  const bool in_order = soon != nullptr && kReadsInOrder<kRows>;
   int slot = 0;
-  for (; slot + kRegisterPanels <= block.num_panels; slot += kRegisterPanels) {
+  for (; !in_order && slot + kRegisterPanels <= block.num_panels; slot += kRegisterPanels) {
     score_integer_slots<Product, kRows, kRegisterPanels>(scores, q, block, slot, shape, soon);
   }
   for (; slot < block.num_panels; ++slot) {

@@ -91,6 +91,12 @@ struct Bf16Product {
   }
 };
 
+// While a few rows wait for memory they read it panel after panel, line after line: the processor
+// fetches ahead of such a read, not of two panels that take turns. More rows compute long enough to
+// get each line in time, and gain more from loading a row of q once for two panels.
+template <int kRows>
+inline constexpr bool kReadsInOrder = 2 * kRows <= kRegisterRows;
+
 // Asks for a line of each of some panels at each step, so that they come while the step computes:
 // line `first` + step, or the last one again. The processor drops what it is asked while it waits
 // for too much, so lines that are read sooner are asked for once more.
@@ -155,6 +161,14 @@ inline void set_zero(F32 (&acc)[kRows][kCols]) {
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 32
     for (int c = 0; c < kCols; ++c) acc[r][c] = F32{};
+  }
+}
+template <int kRows, int kCols>
+inline void load_rows(F32 (&acc)[kRows][kCols], const float* from, std::int64_t stride) {
+#pragma GCC unroll 32
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 32
+    for (int c = 0; c < kCols; ++c) acc[r][c] = load(from + r * stride + c * kLanes);
   }
 }
 template <int kRows, int kCols>

@@ -65,8 +65,9 @@ void score_slots(float* scores, std::int64_t row_stride, const Lane32* q, const 
 template <typename Product, int kRows>
 void score_rows(float* scores, std::int64_t row_stride, const Lane32* q, const PanelBlock& block,
                 std::int64_t k_steps, const SoonPanels* soon) {
+  const bool in_order = soon != nullptr && kReadsInOrder<kRows>;
   int slot = 0;
-  for (; slot + kRegisterPanels <= block.num_panels; slot += kRegisterPanels) {
+  for (; !in_order && slot + kRegisterPanels <= block.num_panels; slot += kRegisterPanels) {
     score_slots<Product, kRows, kRegisterPanels>(scores, row_stride, q, block, k_steps, slot, soon);
   }
   for (; slot < block.num_panels; ++slot) {
@@ -122,6 +123,33 @@ void value_rows(float* o, std::int64_t dim_blocks, const Weights& weights, const
   }
 }
 
+// The same sums in the order of memory: panel after panel, line after line.
+template <typename Product, int kRows>
+void value_panels(float* o, std::int64_t dim_blocks, const Weights& weights, const float* factors,
+                  const AskSoon& ask) {
+  constexpr std::int64_t kBlockLanes = std::int64_t{Product::kPanelSteps} * kDimBlock;
+  const std::int64_t o_stride = dim_blocks * kDimBlock;
+  for (std::int64_t slot = 0; slot < weights.num_panels; ++slot) {
+    for (std::int64_t block = 0; block < dim_blocks; ++block) {
+      float* const at = o + block * kDimBlock;
+      F32 acc[kRows][kVecs];
+      if (slot > 0) {
+        load_rows(acc, at, o_stride);
+      } else if (factors != nullptr) {
+        load_rows(acc, at, o_stride, factors);
+      } else {
+        set_zero(acc);
+      }
+      const Lane32* const lines[] = {static_cast<const Lane32*>(weights.panels[slot]) +
+                                     block * kBlockLanes};
+      rank_update<Product>(acc, weights.lanes + slot * Product::kPanelSteps, weights.row_stride,
+                           lines, Product::kPanelSteps,
+                           ask.at<Product, 1>(weights.panels, weights.num_panels, slot, block));
+      store_rows(at, o_stride, acc);
+    }
+  }
+}
+
 // ---- Rows of a group ----------------------------------------------------------------------------
 
 // Calls work.template operator()<n>(row) for pieces of n <= kRegisterRows rows of first..end-1.
@@ -173,7 +201,11 @@ void value_group(const StateBlock& state, const Group& group, const float* scrat
                              block.num_panels};
     const SoonPanels* const soon = block.soon_in_values;
     if (row == 0 && soon != nullptr && soon->num_panels > 0) {
-      value_rows<Product, kRows>(o, shape.dim_blocks, weights, kept, AskSoon{soon});
+      if constexpr (kReadsInOrder<kRows>) {
+        value_panels<Product, kRows>(o, shape.dim_blocks, weights, kept, AskSoon{soon});
+      } else {
+        value_rows<Product, kRows>(o, shape.dim_blocks, weights, kept, AskSoon{soon});
+      }
     } else {
       value_rows<Product, kRows>(o, shape.dim_blocks, weights, kept, AskNoSoon{});
     }
