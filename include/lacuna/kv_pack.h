@@ -48,6 +48,10 @@ PackedBytes packed_bytes(DType dtype, std::int64_t head_dim, std::int64_t v_head
 void append_tokens(const PackedHead& page, std::int64_t first_slot, const TensorView& k,
                    const TensorView& v, std::int64_t head);
 
+// Asks for the memory that append_tokens() writes for this slot, so that it comes while something
+// else is computed. REQUIRES: first_slot >= 0, within the page.
+void ask_for_slot(const PackedHead& page, std::int64_t first_slot);
+
 // What a slot holds, exactly: a number is integer · scale. REQUIRES: room for the dims.
 void read_k(std::span<float> vector, const PackedHead& page, std::int64_t slot);
 void read_v(std::span<float> vector, const PackedHead& page, std::int64_t slot);

@@ -228,29 +228,35 @@ void KvCache::Step::append(int layer_idx, const TensorView& k, const TensorView&
   const auto layer = static_cast<std::size_t>(layer_idx);
   const std::vector<PageRows> pieces = state_->page_rows();
   const auto& places = cache.head_places[layer];
-  const auto append_piece = [&](std::size_t unit) {
+  // A unit is a piece of one head; they go head after head of a page.
+  const std::size_t num_units = pieces.size() * places.size();
+  const auto head_of = [&](std::size_t unit) {
     const PageRows& piece = pieces[unit / places.size()];
-    const auto head = static_cast<std::int64_t>(unit % places.size());
-    const KvHeadPlace place = places[static_cast<std::size_t>(head)];
+    const KvHeadPlace place = places[unit % places.size()];
     const std::size_t table = cache.tables_of_layer[layer][static_cast<std::size_t>(place.table)];
     const PageId page =
         cache.sequences.at(piece.sequence).tables[table][static_cast<std::size_t>(piece.column)];
-    append_tokens(cache.packed_head(table, page, place.slot), piece.first_slot,
-                  rows_of(k, piece.first_row, piece.num_rows),
-                  rows_of(v, piece.first_row, piece.num_rows), head);
+    return cache.packed_head(table, page, place.slot);
   };
-  const std::size_t num_units = pieces.size() * places.size();
-  const std::int64_t num_threads = pool == nullptr ? 1 : pool->num_threads();
-  const auto work = [&](std::int64_t thread) {
-    for (auto unit = static_cast<std::size_t>(thread); unit < num_units;
-         unit += static_cast<std::size_t>(num_threads)) {
-      append_piece(unit);
+  const auto append_units = [&](std::size_t first, std::size_t stride) {
+    for (std::size_t unit = first; unit < num_units; unit += stride) {
+      const std::size_t next = unit + stride;
+      if (next < num_units) {
+        ask_for_slot(head_of(next), pieces[next / places.size()].first_slot);
+      }
+      const PageRows& piece = pieces[unit / places.size()];
+      append_tokens(head_of(unit), piece.first_slot, rows_of(k, piece.first_row, piece.num_rows),
+                    rows_of(v, piece.first_row, piece.num_rows),
+                    static_cast<std::int64_t>(unit % places.size()));
     }
   };
+  const std::int64_t num_threads = pool == nullptr ? 1 : pool->num_threads();
   if (num_threads > 1 && num_units > 64) {  // less is done before a thread wakes up
-    pool->run(work);
+    pool->run([&](std::int64_t thread) {
+      append_units(static_cast<std::size_t>(thread), static_cast<std::size_t>(num_threads));
+    });
   } else {
-    for (std::size_t unit = 0; unit < num_units; ++unit) append_piece(unit);
+    append_units(0, 1);
   }
   state_->appended[layer] = true;
 }

@@ -124,6 +124,25 @@ void append_tokens(const PackedHead& page, std::int64_t first_slot, const Tensor
   }
 }
 
+void ask_for_slot(const PackedHead& page, std::int64_t first_slot) {
+  constexpr int kToWrite = 1;
+  const auto* const k =
+      static_cast<const std::byte*>(panel_at(k_side(page), page.dtype, first_slot).numbers);
+  const auto* const v =
+      static_cast<const std::byte*>(panel_at(v_side(page), page.dtype, first_slot).numbers);
+  const PackedBytes panel = packed_bytes(page.dtype, page.head_dim, page.v_head_dim, kPanelTokens);
+  // A key has one row in each dim block of V's panel, and a lane in every row of K's. V goes first:
+  // the processor drops what is asked beyond some lines.
+  const std::int64_t block = panel.v * 16 / packed_v_dims(page.v_head_dim);
+  for (std::int64_t at = first_slot % kPanelTokens * block / kPanelTokens; at < panel.v;
+       at += block) {
+    __builtin_prefetch(v + at, kToWrite);
+  }
+  for (std::int64_t at = 0; at < panel.k; at += kLineBytes) {
+    __builtin_prefetch(k + at, kToWrite);
+  }
+}
+
 void read_k(std::span<float> vector, const PackedHead& page, std::int64_t slot) {
   read(vector, k_side(page), page.dtype, slot, k_bit);
 }
