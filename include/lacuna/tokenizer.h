@@ -61,7 +61,6 @@ class TextStream {
  private:
   const Tokenizer* tokenizer_;
   bool special_ = false;
-  bool begun_ = false;
   std::string held_;
 };
 
