@@ -46,24 +46,40 @@ class ProtoWriter {
 };
 
 // GGUF files write the spaces of user-defined pieces as spaces; the library knows the visible ones.
-std::string library_piece(const Vocabulary& words, std::size_t token) {
-  if (words.types[token] != PieceType::kUserDefined) return words.pieces[token];
-  return replaced(words.pieces[token], " ", kVisibleSpace);
-}
+class LibraryPieces {
+ public:
+  explicit LibraryPieces(const Vocabulary& words) : words_(words) {}
+
+  // Throws Error where the library would refuse the piece, or would not see its end.
+  std::string next(std::size_t token) {
+    const std::string& text = words_.pieces[token];
+    if (text.find('\0') != std::string::npos) fail(token, "holds a zero byte");
+    if (words_.types[token] != PieceType::kUserDefined || text.find(' ') == std::string::npos) {
+      return text;
+    }
+    std::string visible = replaced(text, " ", kVisibleSpace);
+    if (words_.find(visible) != kNoToken || !changed_.insert(visible).second) {
+      fail(token, "is another one with its spaces made visible");
+    }
+    return visible;
+  }
+
+ private:
+  [[noreturn]] void fail(std::size_t token, std::string_view what) const {
+    throw Error(fmt::format("{}: tokenizer.ggml.tokens: token {} {}", words_.file, token, what));
+  }
+
+  const Vocabulary& words_;
+  std::unordered_set<std::string> changed_;
+};
 
 std::string model_proto(const Vocabulary& words) {
   constexpr std::uint64_t kBpe = 2;
   ProtoWriter out;
-  std::unordered_set<std::string> seen;
+  LibraryPieces pieces(words);
   for (std::size_t i = 0; i < words.pieces.size(); ++i) {
-    const std::string text = library_piece(words, i);
-    const auto fail = [&](std::string_view what) {
-      throw Error(fmt::format("{}: tokenizer.ggml.tokens: token {} {}", words.file, i, what));
-    };
-    if (!seen.insert(text).second) fail("is another one with its spaces made visible");
-    if (text.find('\0') != std::string::npos) fail("holds a zero byte");
     ProtoWriter piece;
-    piece.bytes(1, text).real(2, words.scores[i]);
+    piece.bytes(1, pieces.next(i)).real(2, words.scores[i]);
     piece.number(3, static_cast<std::uint64_t>(words.types[i]));
     out.bytes(1, piece.text());
   }

@@ -15,6 +15,9 @@ namespace lacuna::model_test {
 using config_test::GgufBytes;
 using model::PieceType;
 
+// Does the file say whether the beginning of text is added?
+enum class Additions { kNone, kSilent };
+
 class TokenizerFile {
  public:
   // With the 256 bytes as the first tokens; "llama" has <unk> before them.
@@ -24,7 +27,7 @@ class TokenizerFile {
     for (const std::string& character : model::byte_level_characters()) file.token(character);
     return file;
   }
-  static TokenizerFile sentence_piece() {
+  static TokenizerFile sentence_piece(Additions additions = Additions::kNone) {
     constexpr std::string_view kDigits = "0123456789ABCDEF";
     TokenizerFile file;
     file.text("model", "llama").token("<unk>", PieceType::kUnknown);
@@ -32,7 +35,8 @@ class TokenizerFile {
       file.token({'<', '0', 'x', kDigits[byte / 16], kDigits[byte % 16], '>'}, PieceType::kByte);
     }
     file.has_scores_ = true;
-    return file.flag("add_bos_token", false);
+    if (additions == Additions::kNone) file.flag("add_bos_token", false);
+    return file;
   }
 
   TokenizerFile& token(const std::string& piece, PieceType type = PieceType::kNormal,
