@@ -25,6 +25,7 @@ enum class WeightType : std::uint32_t {
   kQ6K = 14,
   kBf16 = 30,
 };
+// "q4_k": as GgufTensor names it.
 std::string_view to_string(WeightType type);
 
 // A block of block_size numbers of one row in block_bytes.
@@ -45,8 +46,11 @@ struct WeightMatrix {
   std::int64_t size_bytes() const { return rows * row_bytes(); }
 };
 
-// Row `row` in f32, [cols]: the products of scales and whole numbers as ggml defines them, each
-// operation rounded to f32. REQUIRES: 0 <= row < rows.
+// Row `row` in f32, [cols]: each number is the f32 nearest to what ggml defines, scale times whole
+// number plus minimum. The products are exact in f32 (only Q6_K's last one rounds), so that no
+// order and no fused operation gives other bits; they are those of ggml and of its Python package.
+// A scale that is not finite gives numbers that are not, with any bits of a NaN. REQUIRES: 0 <= row
+// < rows and to.size() == cols.
 void read_row(std::span<float> to, const WeightMatrix& matrix, std::int64_t row);
 
 // The tensors of a GGUF file, mapped read-only. Immutable; threads may share it. The file must not
@@ -64,8 +68,10 @@ class WeightFile {
   std::span<const std::uint8_t> bytes() const;  // the whole file
 
   bool has(std::string_view name) const;
-  // The tensor as [rows, cols]. Throws Error naming the file, the tensor, its dims or its type, and
-  // what was wanted: a tensor that is missing, of another size, or of a type that is not above.
+  // The tensor as [rows, cols], whose dims in the file are [cols, rows]; dims of 1 may stand
+  // behind, and a tensor of one dim is one row. The matrix is valid while the file is mapped, also
+  // after a move of the WeightFile. Throws Error naming the file, the tensor, its dims or its type,
+  // and what was wanted: a tensor that is missing, of another size, or of a type that is not above.
   WeightMatrix matrix(std::string_view name, std::int64_t rows, std::int64_t cols) const;
   // A tensor of one dim, in f32.
   std::vector<float> vector(std::string_view name, std::int64_t size) const;

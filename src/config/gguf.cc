@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "config/gguf_cursor.h"
+#include "config/tensor_types.h"
 #include "lacuna/error.h"
 #include "lacuna/integer.h"
 
@@ -24,27 +25,6 @@ constexpr std::int64_t kMaxNameBytes = 65535;
 // (length, one character, dims, one dim, type, offset) can take: counts are capped with them.
 constexpr std::int64_t kLeastEntryBytes = 8 + 1 + 4 + 1;
 constexpr std::int64_t kLeastTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
-
-struct TensorType {
-  std::uint32_t type;
-  std::string_view name;
-  std::int64_t block;  // elements
-  std::int64_t bytes;  // of a block
-};
-
-// ggml.h and ggml-common.h; types that were taken out of the format (4, 5, 31..33) are unknown.
-constexpr TensorType kTensorTypes[] = {
-    {0, "f32", 1, 4},         {1, "f16", 1, 2},         {2, "q4_0", 32, 18},
-    {3, "q4_1", 32, 20},      {6, "q5_0", 32, 22},      {7, "q5_1", 32, 24},
-    {8, "q8_0", 32, 34},      {9, "q8_1", 32, 36},      {10, "q2_k", 256, 84},
-    {11, "q3_k", 256, 110},   {12, "q4_k", 256, 144},   {13, "q5_k", 256, 176},
-    {14, "q6_k", 256, 210},   {15, "q8_k", 256, 292},   {16, "iq2_xxs", 256, 66},
-    {17, "iq2_xs", 256, 74},  {18, "iq3_xxs", 256, 98}, {19, "iq1_s", 256, 50},
-    {20, "iq4_nl", 32, 18},   {21, "iq3_s", 256, 110},  {22, "iq2_s", 256, 82},
-    {23, "iq4_xs", 256, 136}, {24, "i8", 1, 1},         {25, "i16", 1, 2},
-    {26, "i32", 1, 4},        {27, "i64", 1, 8},        {28, "f64", 1, 8},
-    {29, "iq1_m", 256, 56},   {30, "bf16", 1, 2},       {34, "tq1_0", 256, 54},
-    {35, "tq2_0", 256, 66},   {39, "mxfp4", 32, 17},    {40, "nvfp4", 64, 36}};
 
 std::int64_t item_bytes(GgufType type) {
   switch (type) {
@@ -145,9 +125,8 @@ GgufTensor read_tensor(GgufCursor& in) {
     elements *= tensor.dims.back();
   }
   tensor.type = in.u32(tensor.name);
-  const auto* known = std::find_if(std::begin(kTensorTypes), std::end(kTensorTypes),
-                                   [&](const TensorType& row) { return row.type == tensor.type; });
-  if (known == std::end(kTensorTypes)) {
+  const config::TensorType* const known = config::find_tensor_type(tensor.type);
+  if (known == nullptr) {
     in.fail(fmt::format("tensor {}: unknown type {}", tensor.name, tensor.type));
   }
   tensor.type_name = known->name;
