@@ -58,16 +58,6 @@ void pack_q_integers(void* row, const void* vector, ElementType type, std::int64
   std::memcpy(tail + groups, &scale, 4);
 }
 
-// Every column of a row begins with the row's number.
-template <int kRows, int kCols>
-inline void set_rows(I32 (&acc)[kRows][kCols], const Lane32* numbers, std::int64_t stride) {
-#pragma GCC unroll 32
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 32
-    for (int c = 0; c < kCols; ++c) acc[r][c] = broadcast_bits(numbers[r * stride]);
-  }
-}
-
 // ---- Score tile ---------------------------------------------------------------------------------
 
 template <typename Product, int kRows, int kPanels, typename Ask>

@@ -119,6 +119,14 @@ struct BlockShape {
   std::int64_t q_lanes;     // 32-bit lanes of a packed row
 };
 
+// Rows of a product with packed weights (lacuna/dense.h).
+struct DenseRowBlock {
+  const void* lanes;  // [num_rows][row_lanes] f32, or as pack_dense_row() leaves them
+  std::int64_t row_lanes;
+  std::int64_t num_rows;
+  std::int64_t inputs;
+};
+
 struct TileKernel {
   const char* isa;
   // The packed layout that its panels have: kF32, kBf16 (inputs must be bfloat16), kInt8 or kInt4.
@@ -155,6 +163,12 @@ struct TileKernel {
   // mass[head][num_panels][16] += Σ over tokens of 2^(s·unit − lse2[row]).
   void (*mass)(float* mass, const float* lse2, const RowBlock&, const PanelBlock&,
                const BlockShape&, const ScoreRule&, float* scratch, KernelCounts*) noexcept;
+  // Products with weights in f32 and, in the kernel of int8, in whole numbers: out[row][16·p + c].
+  // Others have none.
+  void (*multiply)(float* out, std::int64_t out_stride, const DenseRowBlock&, const void* panels,
+                   std::int64_t num_panels) noexcept;
+  void (*pack_dense_row)(void* row, const float* x, std::int64_t inputs) noexcept;  // int8 only
+
   // into ⊕= from: equal bits whatever is empty.
   void (*merge)(const StateBlock& into, const StateBlock& from, std::int64_t rows,
                 std::int64_t o_stride, float unit) noexcept;

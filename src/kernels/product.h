@@ -191,6 +191,16 @@ inline void store_rows(float* to, std::int64_t stride, const F32 (&acc)[kRows][k
   }
 }
 
+// Every column of a row begins with the row's number.
+template <int kRows, int kCols>
+inline void set_rows(I32 (&acc)[kRows][kCols], const Lane32* numbers, std::int64_t stride) {
+#pragma GCC unroll 32
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 32
+    for (int c = 0; c < kCols; ++c) acc[r][c] = broadcast_bits(numbers[r * stride]);
+  }
+}
+
 // acc[r][c] += Σ_step a[r·a_stride + step] ∘ b[c][step·16 …]: a row's sum runs over the steps in
 // order, whatever the other rows and columns are, so it has the same bits in every block. A row of
 // b may stand for kParts lanes of a. Asks once for each line of b.

@@ -16,6 +16,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/dense_tile.h"
 #include "kernels/integer_product.h"
 #include "kernels/integer_tile.h"
 #include "kernels/kernel_table.h"
@@ -407,8 +408,21 @@ constexpr TileKernel make_integer_kernel() {
   return kernel;
 }
 
-constexpr TileKernel kF32Kernel = make_kernel<F32Product>();
-constexpr TileKernel kInt8Kernel = make_integer_kernel<Int8Product>();
+constexpr TileKernel make_f32_kernel() {
+  TileKernel kernel = make_kernel<F32Product>();
+  kernel.multiply = multiply_panels<F32Dense>;
+  return kernel;
+}
+
+constexpr TileKernel make_int8_kernel() {
+  TileKernel kernel = make_integer_kernel<Int8Product>();
+  kernel.multiply = multiply_panels<Int8Dense>;
+  kernel.pack_dense_row = pack_dense_row;
+  return kernel;
+}
+
+constexpr TileKernel kF32Kernel = make_f32_kernel();
+constexpr TileKernel kInt8Kernel = make_int8_kernel();
 constexpr TileKernel kInt4Kernel = make_integer_kernel<Int4Product>();
 #if defined(LACUNA_KERNEL_BF16)
 constexpr TileKernel kBf16Kernel = make_kernel<Bf16Product>();
