@@ -114,4 +114,9 @@ class LayerTopology {
   std::vector<Class> kv_heads_;
 };
 
+// The topologies of a layer's query heads as make_plan takes them: one where all are equal, else
+// one for each.
+std::vector<Topology> topologies_of_heads(const Layer& layer, bool causal, int layer_idx,
+                                          int num_q_heads);
+
 }  // namespace lacuna

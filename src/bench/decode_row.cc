@@ -38,20 +38,6 @@ class Timed {
 
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-std::vector<Topology> topologies_of(const LayerTable& table, int layer_idx, int num_q_heads) {
-  const Layer& layer = table.layers[static_cast<std::size_t>(layer_idx)];
-  const LayerTopology all(layer, table.causal, layer_idx, num_q_heads, 1);
-  if (all.uniform()) return {all.q_heads().front().topology};
-  std::vector<Topology> each;
-  for (int head = 0; head < num_q_heads; ++head) {
-    for (const HeadGroup& group : layer.attend.groups) {
-      if (!group.heads.empty() && !std::ranges::binary_search(group.heads, head)) continue;
-      each.emplace_back(group.attend, table.causal, layer_idx, head);
-    }
-  }
-  return each;
-}
-
 // The first rows, heads and dims of a tensor.
 TensorView part_of(const Tensor& tensor, std::int64_t rows, std::int64_t heads, std::int64_t dims) {
   TensorView view = tensor.view();
@@ -120,7 +106,8 @@ void DecodeTimer::find_kinds() {
   for (int layer = 0; layer < std::ssize(problem.table.layers); ++layer) {
     const LayerShape& sizes = problem.shape.layers[static_cast<std::size_t>(layer)];
     if (!attends(problem.table.layers[static_cast<std::size_t>(layer)].mixer)) continue;
-    Kind kind = {topologies_of(problem.table, layer, sizes.num_q_heads),
+    Kind kind = {topologies_of_heads(problem.table.layers[static_cast<std::size_t>(layer)],
+                                     problem.table.causal, layer, sizes.num_q_heads),
                  {sizes.num_q_heads, sizes.num_kv_heads},
                  sizes.head_dim,
                  sizes.v_head_dim,

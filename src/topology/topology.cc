@@ -442,4 +442,18 @@ LayerTopology::LayerTopology(const Layer& layer, bool causal, int layer_idx, int
   }
 }
 
+std::vector<Topology> topologies_of_heads(const Layer& layer, bool causal, int layer_idx,
+                                          int num_q_heads) {
+  const LayerTopology all(layer, causal, layer_idx, num_q_heads, 1);
+  if (all.uniform()) return {all.q_heads().front().topology};
+  std::vector<Topology> each;
+  for (int head = 0; head < num_q_heads; ++head) {
+    for (const HeadGroup& group : layer.attend.groups) {
+      if (!group.heads.empty() && !std::ranges::binary_search(group.heads, head)) continue;
+      each.emplace_back(group.attend, causal, layer_idx, head);
+    }
+  }
+  return each;
+}
+
 }  // namespace lacuna

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "lacuna/config.h"
+#include "lacuna/dense.h"
+#include "lacuna/thread_pool.h"
+#include "lacuna/tokenizer.h"
+
+namespace lacuna {
+
+struct ModelOptions {
+  DenseType products = DenseType::kInt8;  // kF32: exactly the file's weights
+  Assumptions assume = {};                // as of read_model()
+};
+
+// A model of a GGUF file: its weights packed for products, its tokenizer, its own layer table and
+// sizes. Architectures: llama (Llama, Mistral, SmolLM2), gemma2, gemma3. Immutable; threads may
+// share it.
+class Model {
+ public:
+  // Throws Error naming the file and what was wrong or is not known: an architecture, a tensor that
+  // is missing, of another size or type, or that no layer here reads.
+  explicit Model(const std::string& path, const ModelOptions& options = {},
+                 ThreadPool* pool = nullptr);
+  ~Model();
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+
+  const ModelConfig& config() const;
+  const Tokenizer& tokenizer() const;
+  const std::string& path() const;
+  std::int64_t weight_bytes() const;  // of all packed matrices: what a step reads of them
+
+  struct State;  // private to src/model
+  const State& state() const { return *state_; }
+
+ private:
+  std::unique_ptr<const State> state_;
+};
+
+}  // namespace lacuna

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "lacuna/attention.h"
+#include "lacuna/kv_cache.h"
+#include "lacuna/layer_table.h"
+#include "lacuna/model.h"
+#include "lacuna/thread_pool.h"
+
+namespace lacuna {
+
+struct TransformerOptions {
+  std::optional<LayerTable> table;  // absent: the model's own
+  DType kv_dtype = DType::kBf16;
+  bool exact_kv = false;  // widen quantized keys instead of rounding queries
+  std::int64_t page_size = 64;
+  std::int64_t cache_bytes = std::int64_t{1} << 30;  // never exceeded
+  std::int64_t rollback = 0;  // tokens that truncate() may take back
+  std::string isa = {};       // of all kernels; "": the best for each
+};
+
+// New tokens of one sequence: a chunk of its prompt, or the token to go on with (and drafts).
+struct NewTokens {
+  SequenceId sequence = 0;
+  std::span<const TokenId> tokens;
+};
+
+enum class LogitRows { kLast, kAll };  // of each sequence
+
+// A model that runs: tokens in, logits out, keys and values in a cache of its own that keeps for
+// each layer what its topology can still read. The model's weights do not depend on the table; one
+// that it was not trained with gives other results, not wrong ones. One user at a time.
+class Transformer {
+ public:
+  // The model and the pool must outlive it. Throws Error where table and model do not fit.
+  Transformer(const Model& model, const TransformerOptions& options, ThreadPool& pool);
+  ~Transformer();
+  Transformer(const Transformer&) = delete;
+  Transformer& operator=(const Transformer&) = delete;
+
+  const LayerTable& table() const;
+  KvCache& cache();  // to create, fork and free sequences
+
+  // One pass over all new tokens. Not yet committed: dropping it leaves the cache as it was.
+  class Pass {
+   public:
+    Pass(Pass&&) noexcept;
+    ~Pass();
+    // [rows, vocab_size], the rows asked for, one sequence after another. Valid until the next
+    // forward().
+    std::span<const float> logits(std::int64_t row) const;
+    std::int64_t num_logits() const;
+    const Ledger& ledger() const;  // what attention executed, over all layers
+    // The first num_committed[i] tokens of each sequence are its own now, and what no later query
+    // reads is freed.
+    void commit(std::span<const std::int64_t> num_committed);
+    void commit();  // all
+
+   private:
+    friend class Transformer;
+    struct State;
+    explicit Pass(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
+  };
+
+  // nullopt where the cache has no room, or once `stop` is requested; the cache is as before then.
+  // Throws Error for an unknown sequence, no tokens, or a token that the vocabulary does not have.
+  std::optional<Pass> forward(std::span<const NewTokens> batch, LogitRows rows = LogitRows::kLast,
+                              std::stop_token stop = {});
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lacuna

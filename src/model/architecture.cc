@@ -1,0 +1,145 @@
+#include "model/architecture.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <string_view>
+
+#include "lacuna/error.h"
+
+namespace lacuna {
+namespace {
+
+// Metadata of one file under its architecture's prefix.
+class Metadata {
+ public:
+  Metadata(const WeightFile& file, std::string architecture)
+      : file_(file), architecture_(std::move(architecture)) {}
+
+  std::optional<double> number(std::string_view key) const {
+    const GgufEntry* const entry = file_.header().find(full(key));
+    if (entry == nullptr) return std::nullopt;
+    return gguf_real(file_.bytes(), *entry);
+  }
+  double positive(std::string_view key, std::optional<double> otherwise = std::nullopt) const {
+    const std::optional<double> value = number(key) ? number(key) : otherwise;
+    if (!value) throw Error(fmt::format("{}: {} is absent", file_.path(), full(key)));
+    if (!(*value > 0) || !std::isfinite(*value)) {
+      throw Error(fmt::format("{}: {} is {}; allowed: positive numbers", file_.path(), full(key),
+                              *value));
+    }
+    return *value;
+  }
+  std::string text(std::string_view key, std::string otherwise) const {
+    const GgufEntry* const entry = file_.header().find(full(key));
+    if (entry == nullptr) return otherwise;
+    return std::string(gguf_texts(file_.bytes(), *entry).front());
+  }
+  std::string full(std::string_view key) const { return fmt::format("{}.{}", architecture_, key); }
+
+ private:
+  const WeightFile& file_;
+  std::string architecture_;
+};
+
+std::string architecture_name(const WeightFile& file) {
+  constexpr std::array<std::string_view, 3> kKnown = {"llama", "gemma2", "gemma3"};
+  const GgufEntry* const entry = file.header().find("general.architecture");
+  if (entry == nullptr) throw Error(file.path() + ": general.architecture is absent");
+  std::string name(gguf_texts(file.bytes(), *entry).front());
+  if (std::ranges::find(kKnown, name) == kKnown.end()) {
+    throw Error(fmt::format("{}: general.architecture is '{}'; this program runs llama, gemma2 and "
+                            "gemma3",
+                            file.path(), name));
+  }
+  return name;
+}
+
+// One width of heads for all layers, softmax, a gated MLP.
+void check_layers(const WeightFile& file, const ModelConfig& config) {
+  const std::vector<LayerShape>& shapes = config.shape.layers;
+  for (std::size_t idx = 0; idx < shapes.size(); ++idx) {
+    const LayerShape& shape = shapes[idx];
+    const auto refuse = [&](std::string_view what) {
+      throw Error(fmt::format("{}: layer {} has {}; this program runs softmax attention with one "
+                              "width of heads and a gated MLP in every layer",
+                              file.path(), idx, what));
+    };
+    const Layer& layer = config.table.layers[idx];
+    if (layer.mixer != Mixer::kSoftmax) refuse(to_string(layer.mixer));
+    if (layer.kv_from) refuse("the keys of another layer");
+    if (shape.learned_sink) refuse("learned sinks");
+    if (!shape.mlp || shape.mlp->kind != MlpKind::kGated) refuse("an MLP that is not gated");
+    if (shape.head_dim != shape.v_head_dim || shape.head_dim != shapes.front().head_dim) {
+      refuse("heads of another width");
+    }
+  }
+}
+
+Rotary rotary_of(const Metadata& metadata, const WeightFile& file) {
+  Rotary rotary = {metadata.positive("rope.freq_base", 10000), 1};
+  const std::string scaling = metadata.text("rope.scaling.type", "none");
+  if (scaling == "linear") {
+    rotary.factor = metadata.positive("rope.scaling.factor", 1);
+  } else if (scaling != "none") {
+    throw Error(fmt::format("{}: {} is '{}'; allowed: none, linear", file.path(),
+                            metadata.full("rope.scaling.type"), scaling));
+  }
+  return rotary;
+}
+
+void set_gemma(Architecture& to, const Metadata& metadata, const ModelConfig& config) {
+  to.activation = Activation::kGeluTanh;
+  to.embedding_scale = std::sqrt(static_cast<float>(to.hidden_size));
+  to.norms_after = true;
+  to.rotates_neighbours = false;
+  if (to.name == "gemma2") {
+    to.attention_softcap =
+        static_cast<float>(metadata.positive("attn_logit_softcapping", 50));
+    to.logit_softcap = static_cast<float>(metadata.positive("final_logit_softcapping", 30));
+    return;
+  }
+  to.norms_heads = true;
+  if (metadata.number("final_logit_softcapping").value_or(0) != 0) {
+    to.logit_softcap = static_cast<float>(metadata.positive("final_logit_softcapping"));
+  }
+  // Layers with a window have a base of their own, a constant of the architecture, in no file.
+  constexpr double kLocalBase = 10000;
+  const Attend full = parse_layers("full", 1, true).layers.front().attend;
+  for (std::size_t layer = 0; layer < to.rotary.size(); ++layer) {
+    if (config.table.layers[layer].attend != full) to.rotary[layer] = {kLocalBase, 1};
+  }
+}
+
+}  // namespace
+
+Architecture read_architecture(const WeightFile& file, const ModelConfig& config) {
+  check_layers(file, config);
+  Architecture result;
+  result.name = architecture_name(file);
+  const Metadata metadata(file, result.name);
+  const std::int64_t head_dim = config.shape.layers.front().head_dim;
+  result.hidden_size = config.shape.hidden_size.value_or(0);
+  result.vocab_size = config.shape.vocab_size.value_or(0);
+  result.norm_epsilon =
+      static_cast<float>(metadata.positive("attention.layer_norm_rms_epsilon"));
+  result.rotary.assign(config.table.layers.size(), rotary_of(metadata, file));
+  const double turned =
+      metadata.positive("rope.dimension_count", static_cast<double>(head_dim));
+  if (turned != static_cast<double>(head_dim) || head_dim % 2 != 0) {
+    throw Error(fmt::format("{}: {} is {}; allowed: the width of a head, {}, which is even",
+                            file.path(), metadata.full("rope.dimension_count"), turned, head_dim));
+  }
+  result.sm_scale = 1 / std::sqrt(static_cast<float>(head_dim));
+  result.rotates_neighbours = true;
+  if (file.has("rope_freqs.weight")) {
+    result.rotary_divisors = file.vector("rope_freqs.weight", head_dim / 2);
+  }
+  if (result.name != "llama") set_gemma(result, metadata, config);
+  return result;
+}
+
+}  // namespace lacuna

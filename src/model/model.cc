@@ -1,0 +1,125 @@
+#include "lacuna/model.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <string_view>
+
+#include "lacuna/error.h"
+#include "model/model_state.h"
+
+namespace lacuna {
+namespace {
+
+// Packs the tensors of one file and knows which of them were asked for.
+class Loader {
+ public:
+  Loader(const WeightFile& file, const ModelOptions& options, ThreadPool* pool)
+      : file_(file), options_(options), pool_(pool) {}
+
+  Vector vector(const std::string& name, std::int64_t size) {
+    taken_.insert(name);
+    return file_.vector(name, size);
+  }
+  WeightMatrix matrix(const std::string& name, std::int64_t rows, std::int64_t cols) {
+    taken_.insert(name);
+    return file_.matrix(name, rows, cols);
+  }
+  // The rows of all of them, one after another.
+  DenseWeights pack(const std::vector<WeightMatrix>& parts) const {
+    std::int64_t rows = 0;
+    for (const WeightMatrix& part : parts) rows += part.rows;
+    const auto read = [&](std::span<float> to, std::int64_t row) {
+      for (const WeightMatrix& part : parts) {
+        if (row < part.rows) return read_row(to, part, row);
+        row -= part.rows;
+      }
+    };
+    return {options_.products, rows, parts.front().cols, read, pool_};
+  }
+  void refuse_others() const {
+    for (const GgufTensor& tensor : file_.header().tensors) {
+      if (taken_.contains(tensor.name) || tensor.name == "rope_freqs.weight") continue;
+      throw Error(fmt::format("{}: tensor '{}' is not part of the architectures that this program "
+                              "runs, so its results would be wrong",
+                              file_.path(), tensor.name));
+    }
+  }
+
+ private:
+  const WeightFile& file_;
+  const ModelOptions& options_;
+  ThreadPool* pool_;
+  std::set<std::string, std::less<>> taken_;
+};
+
+LayerWeights load_layer(Loader& loader, const Model::State& model, std::size_t idx) {
+  const LayerShape& shape = model.config.shape.layers[idx];
+  const std::int64_t hidden = model.architecture.hidden_size;
+  const std::int64_t q_size = shape.num_q_heads * shape.head_dim;
+  const std::int64_t kv_size = shape.num_kv_heads * shape.head_dim;
+  const std::int64_t inner = shape.mlp->intermediate_size;
+  const auto name = [&](std::string_view part) { return fmt::format("blk.{}.{}.weight", idx, part); };
+  LayerWeights layer;
+  layer.attention_norm = loader.vector(name("attn_norm"), hidden);
+  layer.q_k_v = loader.pack({loader.matrix(name("attn_q"), q_size, hidden),
+                             loader.matrix(name("attn_k"), kv_size, hidden),
+                             loader.matrix(name("attn_v"), kv_size, hidden)});
+  if (model.architecture.norms_heads) {
+    layer.q_norm = loader.vector(name("attn_q_norm"), shape.head_dim);
+    layer.k_norm = loader.vector(name("attn_k_norm"), shape.head_dim);
+  }
+  layer.attention_output = loader.pack({loader.matrix(name("attn_output"), hidden, q_size)});
+  layer.mlp_norm = loader.vector(name("ffn_norm"), hidden);
+  layer.gate_up = loader.pack({loader.matrix(name("ffn_gate"), inner, hidden),
+                               loader.matrix(name("ffn_up"), inner, hidden)});
+  layer.down = loader.pack({loader.matrix(name("ffn_down"), hidden, inner)});
+  if (model.architecture.norms_after) {
+    layer.after_attention_norm = loader.vector(name("post_attention_norm"), hidden);
+    layer.after_mlp_norm = loader.vector(name("post_ffw_norm"), hidden);
+  }
+  return layer;
+}
+
+std::int64_t bytes_of(const LayerWeights& layer) {
+  return layer.q_k_v.size_bytes() + layer.attention_output.size_bytes() +
+         layer.gate_up.size_bytes() + layer.down.size_bytes();
+}
+
+}  // namespace
+
+Model::State::State(const std::string& path, const ModelOptions& options, ThreadPool* pool)
+    : file(path),
+      config(read_gguf_config(file.bytes(), path, options.assume)),
+      architecture(read_architecture(file, config)) {
+  tokenizer.emplace(file.bytes(), file.header(), path);
+  Loader loader(file, options, pool);
+  const std::int64_t hidden = architecture.hidden_size;
+  const std::int64_t vocab = architecture.vocab_size;
+  embedding = loader.matrix("token_embd.weight", vocab, hidden);
+  for (std::size_t idx = 0; idx < config.shape.layers.size(); ++idx) {
+    layers.push_back(load_layer(loader, *this, idx));
+  }
+  output_norm = loader.vector("output_norm.weight", hidden);
+  const bool tied = !file.has("output.weight");
+  output = loader.pack({tied ? embedding : loader.matrix("output.weight", vocab, hidden)});
+  loader.refuse_others();
+}
+
+Model::Model(const std::string& path, const ModelOptions& options, ThreadPool* pool)
+    : state_(std::make_unique<const State>(path, options, pool)) {}
+Model::~Model() = default;
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+
+const ModelConfig& Model::config() const { return state_->config; }
+const Tokenizer& Model::tokenizer() const { return *state_->tokenizer; }
+const std::string& Model::path() const { return state_->file.path(); }
+
+std::int64_t Model::weight_bytes() const {
+  std::int64_t bytes = state_->output.size_bytes();
+  for (const LayerWeights& layer : state_->layers) bytes += bytes_of(layer);
+  return bytes;
+}
+
+}  // namespace lacuna

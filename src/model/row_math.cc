@@ -1,0 +1,78 @@
+#include "model/row_math.h"
+
+#include <cmath>
+
+namespace lacuna {
+namespace {
+
+float sum_of_squares(const float* x, std::size_t size) {
+  constexpr std::size_t kSums = 16;  // so that they lie in vectors; their number fixes the bits
+  float sums[kSums] = {};
+  std::size_t at = 0;
+  for (; at + kSums <= size; at += kSums) {
+    for (std::size_t lane = 0; lane < kSums; ++lane) sums[lane] += x[at + lane] * x[at + lane];
+  }
+  double sum = 0;
+  for (const float part : sums) sum += part;
+  for (; at < size; ++at) sum += x[at] * x[at];
+  return static_cast<float>(sum);
+}
+
+float silu(float x) { return x / (1 + std::exp(-x)); }
+
+float gelu_tanh(float x) {
+  constexpr float kRootOf2OverPi = 0.7978845608F;
+  return 0.5F * x * (1 + std::tanh(kRootOf2OverPi * (x + 0.044715F * x * x * x)));
+}
+
+}  // namespace
+
+void rms_norm(float* to, const float* x, std::span<const float> weight, float epsilon) {
+  const float mean = sum_of_squares(x, weight.size()) / static_cast<float>(weight.size());
+  const float factor = 1 / std::sqrt(mean + epsilon);
+  for (std::size_t i = 0; i < weight.size(); ++i) to[i] = x[i] * factor * weight[i];
+}
+
+Angles angles_of(const Rotary& rotary, std::span<const float> divisors, std::int64_t head_dim,
+                 std::int64_t position) {
+  const auto pairs = static_cast<std::size_t>(head_dim / 2);
+  Angles angles;
+  angles.cos.resize(pairs);
+  angles.sin.resize(pairs);
+  for (std::size_t i = 0; i < pairs; ++i) {
+    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
+    double angle = static_cast<double>(position) / rotary.factor * std::pow(rotary.base, exponent);
+    if (!divisors.empty()) angle /= divisors[i];
+    angles.cos[i] = static_cast<float>(std::cos(angle));
+    angles.sin[i] = static_cast<float>(std::sin(angle));
+  }
+  return angles;
+}
+
+void rotate(float* head, const Angles& angles, bool neighbours) {
+  const std::size_t pairs = angles.cos.size();
+  const std::size_t step = neighbours ? 2 : 1;
+  const std::size_t other = neighbours ? 1 : pairs;
+  for (std::size_t i = 0; i < pairs; ++i) {
+    float& a = head[i * step];
+    float& b = head[i * step + other];
+    const float turned = a * angles.cos[i] - b * angles.sin[i];
+    b = a * angles.sin[i] + b * angles.cos[i];
+    a = turned;
+  }
+}
+
+void gate(float* to, const float* gate, const float* up, std::int64_t size,
+          Activation activation) {
+  if (activation == Activation::kSilu) {
+    for (std::int64_t i = 0; i < size; ++i) to[i] = silu(gate[i]) * up[i];
+  } else {
+    for (std::int64_t i = 0; i < size; ++i) to[i] = gelu_tanh(gate[i]) * up[i];
+  }
+}
+
+void soft_cap(std::span<float> x, float cap) {
+  for (float& value : x) value = cap * std::tanh(value / cap);
+}
+
+}  // namespace lacuna

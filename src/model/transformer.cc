@@ -1,0 +1,410 @@
+#include "lacuna/transformer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "lacuna/error.h"
+#include "lacuna/kernels.h"
+#include "lacuna/plan.h"
+#include "lacuna/retention.h"
+#include "model/model_state.h"
+#include "model/row_math.h"
+
+namespace lacuna {
+namespace {
+
+// Layers that read the same keys in the same way share a plan.
+struct PlanKind {
+  std::vector<Topology> topologies;
+  HeadCounts heads;
+  friend bool operator==(const PlanKind&, const PlanKind&) = default;
+};
+
+// Numbers of all rows of a pass. Grows to the largest pass and stays.
+class Buffer {
+ public:
+  float* take(std::int64_t rows, std::int64_t width) {
+    const auto size = static_cast<std::size_t>(rows * width);
+    if (numbers_.size() < size) numbers_.resize(size);
+    return numbers_.data();
+  }
+
+ private:
+  std::vector<float> numbers_;
+};
+
+LayerTable table_of(const Model& model, const TransformerOptions& options) {
+  LayerTable table = options.table.value_or(model.config().table);
+  if (!table.causal) throw Error("the layer table is bidirectional; allowed: causal ones");
+  check(model.config().shape, table);
+  for (std::size_t layer = 0; layer < table.layers.size(); ++layer) {
+    if (table.layers[layer].mixer == Mixer::kSoftmax && !table.layers[layer].kv_from) continue;
+    throw Error(fmt::format("layer {} of the table has {}; allowed: softmax over keys of its own",
+                            layer, table.layers[layer].kv_from
+                                       ? "kv_from"
+                                       : to_string(table.layers[layer].mixer)));
+  }
+  return table;
+}
+
+CacheShape cache_shape(const Retention& retention, const TransformerOptions& options) {
+  CacheShape shape;
+  shape.layers = retention.layers();
+  shape.page_size = options.page_size;
+  shape.dtype = options.kv_dtype;
+  return shape;
+}
+
+}  // namespace
+
+struct Transformer::State {
+  State(const Model& of, const TransformerOptions& with, ThreadPool& threads);
+
+  // A pass, in the order in which it computes.
+  void start(std::span<const NewTokens> batch);
+  void embed(std::span<const NewTokens> batch);
+  void plan_kinds(std::span<const NewTokens> batch);
+  bool attend(std::size_t layer, KvCache::Step& step, std::stop_token stop);
+  void project_q_k_v(std::size_t layer);
+  bool attention(std::size_t layer, KvCache::Step& step, std::stop_token stop);
+  void feed_forward(std::size_t layer);
+  void output(std::span<const NewTokens> batch, LogitRows rows);
+
+  const Vector& norm_rows(const float* x, const Vector& weight);
+  const float* product(const float* x, const DenseWeights& weights, Buffer& to);
+  void add(const float* rows, std::int64_t stride, const Vector& norm_after);
+
+  const Model::State& model;
+  TransformerOptions options;
+  ThreadPool& pool;
+  LayerTable table;
+  Retention retention;
+  KvCache cache;
+  std::vector<PlanKind> kinds;
+  std::vector<std::size_t> kind_of_layer;
+  std::vector<Rotary> rotaries;  // different ones
+  std::vector<std::size_t> rotary_of_layer;
+
+  // Of the pass at hand.
+  std::int64_t num_rows = 0;
+  std::vector<SequenceId> sequences;
+  std::vector<std::int64_t> positions;       // [num_rows]
+  std::vector<std::vector<Angles>> angles;   // [rotaries][num_rows]
+  std::vector<Plan> plans;                   // [kinds]
+  Ledger ledger;
+  Vector hidden;  // [num_rows, hidden_size]: the residual stream
+  Vector normed;
+  DenseRows rows;
+  Buffer q_k_v, attended, projected, gate_up, gated, logits;
+  std::vector<std::uint16_t> q_halves;
+  std::vector<float> lse;
+  Memory workspace;
+  std::int64_t num_logits = 0;
+};
+
+Transformer::State::State(const Model& of, const TransformerOptions& with, ThreadPool& threads)
+    : model(of.state()),
+      options(with),
+      pool(threads),
+      table(table_of(of, with)),
+      retention(table, model.config.shape),
+      cache(cache_shape(retention, with), PoolOptions{.budget_bytes = with.cache_bytes}),
+      rows(model.output.type(), with.isa) {
+  for (std::size_t layer = 0; layer < table.layers.size(); ++layer) {
+    const LayerShape& shape = model.config.shape.layers[layer];
+    PlanKind kind = {topologies_of_heads(table.layers[layer], table.causal,
+                                         static_cast<int>(layer), shape.num_q_heads),
+                     {shape.num_q_heads, shape.num_kv_heads}};
+    const auto known = std::ranges::find(kinds, kind);
+    kind_of_layer.push_back(static_cast<std::size_t>(known - kinds.begin()));
+    if (known == kinds.end()) kinds.push_back(std::move(kind));
+    const Rotary& rotary = model.architecture.rotary[layer];
+    const auto same = std::ranges::find(rotaries, rotary);
+    rotary_of_layer.push_back(static_cast<std::size_t>(same - rotaries.begin()));
+    if (same == rotaries.end()) rotaries.push_back(rotary);
+  }
+}
+
+// ---- Rows ---------------------------------------------------------------------------------------
+
+void Transformer::State::start(std::span<const NewTokens> batch) {
+  sequences.clear();
+  positions.clear();
+  for (const NewTokens& of : batch) {
+    sequences.push_back(of.sequence);
+    const std::int64_t length = cache.length(of.sequence);
+    for (std::int64_t i = 0; i < std::ssize(of.tokens); ++i) positions.push_back(length + i);
+  }
+  num_rows = std::ssize(positions);
+  ledger = {};
+  const std::int64_t head_dim = model.config.shape.layers.front().head_dim;
+  angles.assign(rotaries.size(), std::vector<Angles>(positions.size()));
+  for_rows(pool, num_rows, [&](std::int64_t row) {
+    const auto at = static_cast<std::size_t>(row);
+    for (std::size_t idx = 0; idx < rotaries.size(); ++idx) {
+      angles[idx][at] = angles_of(rotaries[idx], model.architecture.rotary_divisors, head_dim,
+                                  positions[at]);
+    }
+  });
+}
+
+void Transformer::State::embed(std::span<const NewTokens> batch) {
+  const auto width = static_cast<std::size_t>(model.architecture.hidden_size);
+  hidden.resize(positions.size() * width);
+  std::size_t row = 0;
+  for (const NewTokens& of : batch) {
+    for (const TokenId token : of.tokens) {
+      const auto to = std::span(hidden).subspan(row++ * width, width);
+      read_row(to, model.embedding, token);
+      for (float& x : to) x *= model.architecture.embedding_scale;
+    }
+  }
+}
+
+void Transformer::State::plan_kinds(std::span<const NewTokens> batch) {
+  std::vector<SequenceRows> of_sequences;
+  for (const NewTokens& of : batch) {
+    const std::int64_t length = cache.length(of.sequence);
+    const std::int64_t end = length + std::ssize(of.tokens);
+    of_sequences.push_back({{length, end}, end});
+  }
+  PlanOptions plan_options;
+  plan_options.num_threads = pool.num_threads();
+  plans.clear();
+  for (const PlanKind& kind : kinds) {
+    plans.push_back(make_plan(kind.topologies, of_sequences, kind.heads, plan_options));
+  }
+}
+
+const Vector& Transformer::State::norm_rows(const float* x, const Vector& weight) {
+  const auto width = static_cast<std::int64_t>(weight.size());
+  normed.resize(static_cast<std::size_t>(num_rows * width));
+  for_rows(pool, num_rows, [&](std::int64_t row) {
+    rms_norm(normed.data() + row * width, x + row * width, weight,
+             model.architecture.norm_epsilon);
+  });
+  return normed;
+}
+
+const float* Transformer::State::product(const float* x, const DenseWeights& weights, Buffer& to) {
+  rows.set(x, num_rows, weights.inputs(), &pool);
+  float* const out = to.take(num_rows, weights.padded_outputs());
+  multiply(out, weights.padded_outputs(), rows, weights, &pool);
+  return out;
+}
+
+// hidden += rows, normed where the architecture norms what a block gives.
+void Transformer::State::add(const float* from, std::int64_t stride, const Vector& norm_after) {
+  const std::int64_t width = model.architecture.hidden_size;
+  for_rows(pool, num_rows, [&](std::int64_t row) {
+    const float* x = from + row * stride;
+    float* const to = hidden.data() + row * width;
+    Vector changed;
+    if (!norm_after.empty()) {
+      changed.resize(norm_after.size());
+      rms_norm(changed.data(), x, norm_after, model.architecture.norm_epsilon);
+      x = changed.data();
+    }
+    for (std::int64_t i = 0; i < width; ++i) to[i] += x[i];
+  });
+}
+
+// ---- A layer ------------------------------------------------------------------------------------
+
+// q, k and v of all rows: q and k normed by head where the model does so, then rotated.
+void Transformer::State::project_q_k_v(std::size_t layer) {
+  const LayerWeights& weights = model.layers[layer];
+  const LayerShape& shape = model.config.shape.layers[layer];
+  const Architecture& architecture = model.architecture;
+  const std::int64_t stride = weights.q_k_v.padded_outputs();
+  product(norm_rows(hidden.data(), weights.attention_norm).data(), weights.q_k_v, q_k_v);
+  float* const all = q_k_v.take(num_rows, stride);
+  for_rows(pool, num_rows, [&](std::int64_t row) {
+    const Angles& turn = angles[rotary_of_layer[layer]][static_cast<std::size_t>(row)];
+    for (int head = 0; head < shape.num_q_heads + shape.num_kv_heads; ++head) {
+      float* const x = all + row * stride + head * shape.head_dim;
+      if (architecture.norms_heads) {
+        rms_norm(x, x, head < shape.num_q_heads ? weights.q_norm : weights.k_norm,
+                 architecture.norm_epsilon);
+      }
+      rotate(x, turn, architecture.rotates_neighbours);
+    }
+  });
+}
+
+bool Transformer::State::attention(std::size_t layer, KvCache::Step& step, std::stop_token stop) {
+  const LayerShape& shape = model.config.shape.layers[layer];
+  const std::int64_t stride = model.layers[layer].q_k_v.padded_outputs();
+  const float* const all = q_k_v.take(num_rows, stride);
+  const auto part = [&](const float* from, std::int64_t heads) {
+    TensorView view = tensor_view(from, DType::kF32, {num_rows, heads, shape.head_dim});
+    view.strides[0] = stride;
+    return view;
+  };
+  const float* const k = all + shape.num_q_heads * shape.head_dim;
+  step.append(static_cast<int>(layer), part(k, shape.num_kv_heads),
+              part(k + shape.num_kv_heads * shape.head_dim, shape.num_kv_heads), &pool);
+  TensorView q = part(all, shape.num_q_heads);
+  const std::int64_t q_size = shape.num_q_heads * shape.head_dim;
+  if (options.kv_dtype == DType::kBf16) {  // pairs of them have a product of their own
+    q_halves.resize(static_cast<std::size_t>(num_rows * q_size));
+    for_rows(pool, num_rows, [&](std::int64_t row) {
+      std::transform(all + row * stride, all + row * stride + q_size,
+                     q_halves.data() + row * q_size, to_bf16);
+    });
+    q = tensor_view(q_halves.data(), DType::kBf16, {num_rows, shape.num_q_heads, shape.head_dim});
+  }
+  const CacheView view = cache.view(static_cast<int>(layer), sequences);
+  AttentionOptions attention_options;
+  attention_options.sm_scale = model.architecture.sm_scale;
+  attention_options.softcap = model.architecture.attention_softcap;
+  attention_options.pool = &pool;
+  attention_options.stop = std::move(stop);
+  attention_options.isa = options.isa;
+  attention_options.exact_kv = options.exact_kv;
+  const Plan& plan = plans[kind_of_layer[layer]];
+  const std::int64_t bytes = workspace_bytes(plan, q, view.kv(), attention_options);
+  if (workspace.size() < bytes) workspace = Memory(bytes);
+  const MutableTensorView out =
+      mutable_tensor_view(attended.take(num_rows, q_size), DType::kF32,
+                          {num_rows, shape.num_q_heads, shape.head_dim});
+  lse.resize(static_cast<std::size_t>(num_rows * shape.num_q_heads));
+  const std::optional<Ledger> done =
+      lacuna::run(out, lse, plan, q, view.kv(),
+                  {workspace.data(), static_cast<std::size_t>(bytes)}, attention_options);
+  if (!done) return false;
+  ledger.tiles += done->tiles;
+  ledger.executed_pairs += done->executed_pairs;
+  ledger.needed_pairs += done->needed_pairs;
+  ledger.exponentials += done->exponentials;
+  ledger.loaded_keys += done->loaded_keys;
+  ledger.loaded_bytes += done->loaded_bytes;
+  ledger.distinct_bytes += done->distinct_bytes;
+  return true;
+}
+
+bool Transformer::State::attend(std::size_t layer, KvCache::Step& step, std::stop_token stop) {
+  const LayerWeights& weights = model.layers[layer];
+  project_q_k_v(layer);
+  if (!attention(layer, step, std::move(stop))) return false;
+  const float* const out = product(attended.take(num_rows, weights.attention_output.inputs()),
+                                   weights.attention_output, projected);
+  add(out, weights.attention_output.padded_outputs(), weights.after_attention_norm);
+  return true;
+}
+
+void Transformer::State::feed_forward(std::size_t layer) {
+  const LayerWeights& weights = model.layers[layer];
+  const std::int64_t inner = weights.down.inputs();
+  const float* const both =
+      product(norm_rows(hidden.data(), weights.mlp_norm).data(), weights.gate_up, gate_up);
+  float* const inside = gated.take(num_rows, inner);
+  const std::int64_t stride = weights.gate_up.padded_outputs();
+  for_rows(pool, num_rows, [&](std::int64_t row) {
+    const float* const x = both + row * stride;
+    gate(inside + row * inner, x, x + inner, inner, model.architecture.activation);
+  });
+  const float* const out = product(inside, weights.down, projected);
+  add(out, weights.down.padded_outputs(), weights.after_mlp_norm);
+}
+
+void Transformer::State::output(std::span<const NewTokens> batch, LogitRows wanted) {
+  const std::int64_t width = model.architecture.hidden_size;
+  if (wanted == LogitRows::kLast) {
+    std::int64_t end = 0;
+    std::int64_t to = 0;
+    for (const NewTokens& of : batch) {
+      end += std::ssize(of.tokens);
+      std::copy_n(hidden.data() + (end - 1) * width, width, hidden.data() + to++ * width);
+    }
+    num_rows = to;
+  }
+  num_logits = num_rows;
+  product(norm_rows(hidden.data(), model.output_norm).data(), model.output, logits);
+  const float cap = model.architecture.logit_softcap;
+  if (cap == 0) return;
+  const std::int64_t stride = model.output.padded_outputs();
+  float* const all = logits.take(num_rows, stride);
+  for_rows(pool, num_rows, [&](std::int64_t row) {
+    soft_cap({all + row * stride, static_cast<std::size_t>(stride)}, cap);
+  });
+}
+
+// ---- A pass -------------------------------------------------------------------------------------
+
+struct Transformer::Pass::State {
+  Transformer::State& of;
+  KvCache::Step step;
+  std::vector<std::int64_t> num_tokens;
+  std::vector<SequenceId> sequences;
+};
+
+Transformer::Pass::Pass(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Transformer::Pass::Pass(Pass&&) noexcept = default;
+Transformer::Pass::~Pass() = default;
+
+std::span<const float> Transformer::Pass::logits(std::int64_t row) const {
+  Transformer::State& of = state_->of;
+  if (row < 0 || row >= of.num_logits) {
+    throw Error(fmt::format("row is {}; allowed: 0..{}", row, of.num_logits - 1));
+  }
+  const float* const all = of.logits.take(0, 0);
+  return {all + row * of.model.output.padded_outputs(),
+          static_cast<std::size_t>(of.model.architecture.vocab_size)};
+}
+
+std::int64_t Transformer::Pass::num_logits() const { return state_->of.num_logits; }
+const Ledger& Transformer::Pass::ledger() const { return state_->of.ledger; }
+
+void Transformer::Pass::commit() { commit(std::vector<std::int64_t>(state_->num_tokens)); }
+
+void Transformer::Pass::commit(std::span<const std::int64_t> num_committed) {
+  Transformer::State& of = state_->of;
+  state_->step.commit(num_committed);
+  for (const SequenceId sequence : state_->sequences) {
+    const std::int64_t length = of.cache.length(sequence);
+    const std::int64_t first = std::max<std::int64_t>(length - of.options.rollback, 0);
+    of.cache.retain(sequence, of.retention.kept(first, length));
+  }
+}
+
+Transformer::Transformer(const Model& model, const TransformerOptions& options, ThreadPool& pool)
+    : state_(std::make_unique<State>(model, options, pool)) {}
+Transformer::~Transformer() = default;
+
+const LayerTable& Transformer::table() const { return state_->table; }
+KvCache& Transformer::cache() { return state_->cache; }
+
+std::optional<Transformer::Pass> Transformer::forward(std::span<const NewTokens> batch,
+                                                      LogitRows wanted, std::stop_token stop) {
+  State& state = *state_;
+  std::vector<StepRows> rows;
+  std::vector<std::int64_t> num_tokens;
+  for (const NewTokens& of : batch) {
+    for (const TokenId token : of.tokens) {
+      if (token >= 0 && token < state.model.architecture.vocab_size) continue;
+      throw Error(fmt::format("token is {}; allowed: 0..{}", token,
+                              state.model.architecture.vocab_size - 1));
+    }
+    num_tokens.push_back(std::ssize(of.tokens));
+    rows.push_back({of.sequence, num_tokens.back()});
+  }
+  std::optional<KvCache::Step> step = state.cache.begin(rows);
+  if (!step) return std::nullopt;
+  state.start(batch);
+  state.plan_kinds(batch);
+  state.embed(batch);
+  for (std::size_t layer = 0; layer < state.table.layers.size(); ++layer) {
+    if (!state.attend(layer, *step, stop)) return std::nullopt;
+    state.feed_forward(layer);
+  }
+  state.output(batch, wanted);
+  return Pass(std::make_unique<Pass::State>(
+      Pass::State{state, std::move(*step), std::move(num_tokens), state.sequences}));
+}
+
+}  // namespace lacuna
