@@ -25,6 +25,8 @@ struct Ledger {
   std::int64_t distinct_bytes =
       0;  // the different ones among them: each key tile of a KV head once
   friend bool operator==(const Ledger&, const Ledger&) = default;
+  // Of several calls: distinct_bytes are those of each.
+  Ledger& operator+=(const Ledger& other);
 };
 
 // A score is dot → scale → softcap → bias → mask. A softmax row may have one more logit, a learned

@@ -29,15 +29,20 @@ std::int64_t distinct_gathered(const Call& call, const Workspace& workspace,
 
 }  // namespace
 
+Ledger& Ledger::operator+=(const Ledger& other) {
+  tiles += other.tiles;
+  executed_pairs += other.executed_pairs;
+  needed_pairs += other.needed_pairs;
+  exponentials += other.exponentials;
+  loaded_keys += other.loaded_keys;
+  loaded_bytes += other.loaded_bytes;
+  distinct_bytes += other.distinct_bytes;
+  return *this;
+}
+
 Ledger sum_of(const Call& call, std::span<const Ledger> ledgers) {
   Ledger total;
-  for (const Ledger& ledger : ledgers) {
-    total.tiles += ledger.tiles;
-    total.executed_pairs += ledger.executed_pairs;
-    total.needed_pairs += ledger.needed_pairs;
-    total.exponentials += ledger.exponentials;
-    total.loaded_keys += ledger.loaded_keys;
-  }
+  for (const Ledger& ledger : ledgers) total += ledger;
   total.loaded_bytes = total.loaded_keys * key_bytes(call.kv);
   return total;
 }

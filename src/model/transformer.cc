@@ -277,13 +277,7 @@ bool Transformer::State::attention(std::size_t layer, KvCache::Step& step, std::
       lacuna::run(out, lse, plan, q, view.kv(),
                   {workspace.data(), static_cast<std::size_t>(bytes)}, attention_options);
   if (!done) return false;
-  ledger.tiles += done->tiles;
-  ledger.executed_pairs += done->executed_pairs;
-  ledger.needed_pairs += done->needed_pairs;
-  ledger.exponentials += done->exponentials;
-  ledger.loaded_keys += done->loaded_keys;
-  ledger.loaded_bytes += done->loaded_bytes;
-  ledger.distinct_bytes += done->distinct_bytes;
+  ledger += *done;
   return true;
 }
 

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lacuna/sampler.h"
+#include "lacuna/transformer.h"
+
+namespace lacuna {
+
+// What happens where prompt and answer together are longer than the model's context.
+enum class Overflow {
+  kError,  // refused before work starts
+  kStop,   // the answer ends there
+};
+
+struct GenerateOptions {
+  std::int64_t max_tokens = 256;  // of the answer
+  std::int64_t chunk = 512;       // tokens of the prompt at a time
+  SamplerOptions sampler = {};
+  std::vector<std::string> stop_texts = {};  // the answer ends before the first of them
+  bool ignore_end = false;                   // go on after an end-of-text token
+  Overflow overflow = Overflow::kError;
+  std::stop_token stop = {};
+  // Called after each chunk of the prompt: tokens done, tokens in all.
+  std::function<void(std::int64_t, std::int64_t)> progress = {};
+  // Called with text as it becomes certain: whole characters that begin no stop text.
+  std::function<void(std::string_view)> text = {};
+};
+
+enum class Ended { kEndToken, kStopText, kMaxTokens, kContext, kInterrupted };
+std::string_view to_string(Ended ended);
+
+struct Generated {
+  std::string text;
+  std::vector<TokenId> tokens;
+  Ended ended = Ended::kMaxTokens;
+  std::int64_t prompt_tokens = 0;
+  double first_token_seconds = 0;     // from the start to the first token (TTFT)
+  std::vector<double> step_seconds;   // of each later token (TPOT)
+  std::int64_t held_bytes = 0;        // keys and values at the end, summed from the pages
+  Ledger prefill;                     // what attention executed for the prompt
+};
+
+// Bytes that keys and values of a sequence of so many tokens take at most, chunks of the prompt in
+// flight: what a cache for it must have room for.
+std::int64_t predicted_kv_bytes(const LayerTable& table, const ModelShape& shape,
+                                const TransformerOptions& options, std::int64_t tokens,
+                                std::int64_t in_flight);
+
+// Prefills the prompt and generates. The sequence lives in the transformer's cache while it runs and
+// is freed at the end. Throws Error for an empty prompt, where the context is too short (see
+// Overflow), and where the cache has no room.
+Generated generate(Transformer& transformer, const Model& model, std::span<const TokenId> prompt,
+                   const GenerateOptions& options);
+
+}  // namespace lacuna

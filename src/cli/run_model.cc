@@ -1,0 +1,196 @@
+#include "cli/run_model.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+
+#include "cli/bench_figures.h"
+#include "cli/interrupt.h"
+#include "cli/json.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/text.h"
+#include "lacuna/chat.h"
+#include "lacuna/error.h"
+#include "lacuna/file.h"
+#include "lacuna/kernels.h"
+#include "lacuna/statistics.h"
+
+namespace lacuna::cli {
+namespace {
+
+constexpr std::int64_t kLongestPrompt = std::int64_t{64} << 20;  // bytes
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::string prompt_text(const RunFlags& flags) {
+  if (!flags.prompt.empty() && !flags.file.empty()) {
+    throw Error("--prompt and --file are both given; allowed: one text");
+  }
+  if (flags.prompt.empty() && flags.file.empty()) {
+    throw Error("no prompt is given; allowed: --prompt TEXT, --file FILE, --file - (input)");
+  }
+  if (flags.file.empty()) return flags.prompt;
+  if (flags.file != "-") return read_file(flags.file, kLongestPrompt);
+  std::string text;
+  char block[1 << 16];
+  while (std::cin.read(block, sizeof(block)) || std::cin.gcount() > 0) {
+    text.append(block, static_cast<std::size_t>(std::cin.gcount()));
+    if (std::ssize(text) > kLongestPrompt) {
+      throw Error(fmt::format("the input is longer than {} bytes", kLongestPrompt));
+    }
+  }
+  return text;
+}
+
+std::vector<TokenId> prompt_tokens(const RunFlags& flags, const Model& model) {
+  if (!flags.system.empty() && !flags.chat) {
+    throw Error("--system is given without --chat; allowed: both");
+  }
+  std::string text = prompt_text(flags);
+  if (flags.chat) {
+    const WeightFileView file = model.file();
+    std::vector<ChatMessage> messages;
+    if (!flags.system.empty()) messages.push_back({"system", flags.system});
+    messages.push_back({"user", std::move(text)});
+    text = chat_text(chat_family(file.bytes, file.header, model.path()), messages);
+  }
+  EncodeOptions options;
+  options.parse_special = flags.chat || !flags.no_special;
+  return model.tokenizer().encode(text, options);
+}
+
+DType kv_dtype_of(const RunFlags& flags) {
+  if (flags.kv_dtype.empty()) return flags.exact ? DType::kF32 : DType::kBf16;
+  return parse_kv(flags.kv_dtype);
+}
+
+// The table that runs, and what is said of it.
+std::optional<LayerTable> other_table(const RunFlags& flags, const ModelConfig& config) {
+  if (!flags.attend.empty() && !flags.layers.empty()) {
+    throw Error("--attend and --layers are both given; allowed: one table");
+  }
+  ModelFlags model;
+  model.model = flags.model;
+  model.attend = flags.attend;
+  model.layers = flags.layers;
+  if (flags.attend.empty() && flags.layers.empty()) return std::nullopt;
+  LayerTable table = make_subject(model).table;
+  if (table.layers != config.table.layers) table.trained = Trained::kFalse;
+  return table;
+}
+
+GenerateOptions generate_options(const RunFlags& flags) {
+  GenerateOptions options;
+  options.max_tokens = flags.max_tokens;
+  options.chunk = flags.chunk;
+  options.sampler = {flags.temperature, flags.top_k, flags.top_p, flags.min_p,
+                     static_cast<std::uint64_t>(flags.seed)};
+  options.stop_texts = flags.stop;
+  options.ignore_end = flags.ignore_end;
+  options.overflow = flags.overflow == "stop" ? Overflow::kStop : Overflow::kError;
+  return options;
+}
+
+// Pages of other sizes lie in slabs of their own; a slab has a rest at its end.
+std::int64_t cache_bytes(std::int64_t predicted) {
+  constexpr std::int64_t kSlab = std::int64_t{2} << 20;
+  return predicted + predicted / 4 + 16 * kSlab;
+}
+
+}  // namespace
+
+void run_model(const RunFlags& flags, const std::function<void(const std::string&)>& print) {
+  const Interrupt interrupt;
+  RunReport report;
+  report.flags = flags;
+  report.cpu = read_cpu_info();
+  report.threads = flags.threads > 0 ? flags.threads : num_allowed_cpus();
+  ThreadPool pool(report.threads);
+
+  const auto begin = std::chrono::steady_clock::now();
+  ModelOptions model_options;
+  model_options.products = flags.exact ? DenseType::kF32 : DenseType::kInt8;
+  const Model model(flags.model, model_options, &pool);
+  report.load_seconds = seconds_since(begin);
+  report.weight_bytes = model.weight_bytes();
+  report.products = to_string(model_options.products);
+
+  const std::vector<TokenId> prompt = prompt_tokens(flags, model);
+  TransformerOptions options;
+  options.table = other_table(flags, model.config());
+  options.kv_dtype = kv_dtype_of(flags);
+  options.exact_kv = flags.exact_kv;
+  options.page_size = flags.page_size;
+  const LayerTable& table = options.table ? *options.table : model.config().table;
+  const std::int64_t tokens = std::ssize(prompt) + flags.max_tokens;
+  const std::int64_t most = predicted_kv_bytes(table, model.config().shape, options, tokens,
+                                               std::min(flags.chunk, tokens));
+  require_memory(cache_bytes(most));
+  options.cache_bytes = cache_bytes(most);
+  Transformer transformer(model, options, pool);
+  report.table = to_text(transformer.table());
+  report.table_replaced = options.table.has_value();
+  report.trained = transformer.table().trained;
+  report.kv_dtype = to_string(options.kv_dtype);
+  report.isa = kernel_isa(options.kv_dtype == DType::kBf16 ? DType::kBf16 : DType::kF32,
+                          options.kv_dtype);
+
+  GenerateOptions generating = generate_options(flags);
+  generating.stop = interrupt.token();
+  Progress progress("prefill");
+  generating.progress = [&](std::int64_t done, std::int64_t total) {
+    progress(done, total, "tokens");
+  };
+  if (!flags.json) generating.text = [&](std::string_view text) { print(std::string(text)); };
+  report.result = generate(transformer, model, prompt, generating);
+  const std::int64_t length = std::ssize(prompt) + std::ssize(report.result.step_seconds);
+  report.predicted_held_bytes =
+      predicted_kv_bytes(table, model.config().shape, options, length, 1);
+  report.peak_memory_bytes = peak_memory_bytes();
+  if (flags.json) {
+    print(run_json(report));
+  } else {
+    print("\n");
+    const std::string text = run_text(report);
+    std::fwrite(text.data(), 1, text.size(), stderr);
+  }
+}
+
+void add_run_flags(CLI::App& app, RunFlags& flags) {
+  app.add_option("--model", flags.model, ".gguf file")->required();
+  app.add_option("--attend", flags.attend, "layer table as text in place of the model's own");
+  app.add_option("--layers", flags.layers, "layer table from a file, in place of the model's own");
+  app.add_option("--prompt", flags.prompt, "text to go on with");
+  app.add_option("--file", flags.file, "file that holds it; -: standard input");
+  app.add_flag("--chat", flags.chat, "the text is a user's message to a chat model");
+  app.add_option("--system", flags.system, "system message of the chat");
+  app.add_flag("--no-special", flags.no_special, "texts of special tokens are plain text");
+  add_number(app, "--max-tokens", flags.max_tokens, 1, 1 << 24, "tokens to generate (256)");
+  add_number(app, "--chunk", flags.chunk, 1, 1 << 16, "tokens of the prompt at a time (512)");
+  app.add_option("--temperature", flags.temperature, "0 (default): the likeliest token");
+  add_number(app, "--top-k", flags.top_k, 0, 1 << 24, "the likeliest tokens to draw from (0: all)");
+  app.add_option("--top-p", flags.top_p, "the likeliest tokens whose sum is this (1)");
+  app.add_option("--min-p", flags.min_p, "tokens of this share of the likeliest one's (0)");
+  add_number(app, "--seed", flags.seed, 0, INT64_MAX, "of the draws (0)");
+  app.add_option("--stop", flags.stop, "text before which the answer ends; may be repeated");
+  app.add_flag("--ignore-end", flags.ignore_end, "go on after an end-of-text token");
+  app.add_option("--overflow", flags.overflow, "at the end of the context")
+      ->check(CLI::IsMember({"error", "stop"}));
+  app.add_flag("--exact", flags.exact,
+               "f32 products of the file's weights; bits do not depend on chunks or threads");
+  app.add_option("--kv-dtype", flags.kv_dtype, "bf16 (default), f32 (with --exact), f16, int8, int4");
+  app.add_flag("--exact-kv", flags.exact_kv, "widen quantized keys in place of rounding queries");
+  add_number(app, "--page-size", flags.page_size, 16, 256, "tokens of a page (64)");
+  add_number(app, "--threads", flags.threads, 0, 4096, "threads (0: all CPUs)");
+  app.add_flag("--json", flags.json, "one JSON document in place of text");
+}
+
+}  // namespace lacuna::cli

@@ -1,0 +1,207 @@
+#include "lacuna/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "lacuna/error.h"
+#include "lacuna/integer.h"
+#include "lacuna/kv_dtype.h"
+#include "lacuna/policy.h"
+
+namespace lacuna {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Holds text back while it may be the beginning of a stop text.
+class StopTexts {
+ public:
+  explicit StopTexts(const std::vector<std::string>& texts) : texts_(texts) {}
+
+  // What is certain by now; ends() says whether a stop text was met.
+  std::string push(std::string_view text) {
+    held_ += text;
+    std::size_t end = std::string::npos;
+    for (const std::string& stop : texts_) end = std::min(end, held_.find(stop));
+    if (end != std::string::npos) {
+      met_ = true;
+      return take(end);
+    }
+    std::size_t open = 0;  // characters at the end that begin a stop text
+    for (const std::string& stop : texts_) {
+      for (std::size_t size = std::min(stop.size() - 1, held_.size()); size > open; --size) {
+        if (std::string_view(held_).ends_with(std::string_view(stop).substr(0, size))) open = size;
+      }
+    }
+    return take(held_.size() - open);
+  }
+  std::string finish() { return met_ ? "" : take(held_.size()); }
+  bool met() const { return met_; }
+
+ private:
+  std::string take(std::size_t count) {
+    std::string taken = held_.substr(0, count);
+    held_.erase(0, count);
+    return taken;
+  }
+
+  const std::vector<std::string>& texts_;
+  std::string held_;
+  bool met_ = false;
+};
+
+// One generation, from its sequence to its statistics.
+class Run {
+ public:
+  Run(Transformer& transformer, const Model& model, const GenerateOptions& options)
+      : transformer_(transformer),
+        model_(model),
+        options_(options),
+        sampler_(options.sampler),
+        stream_(model.tokenizer()),
+        stops_(options.stop_texts),
+        sequence_(transformer.cache().create()) {}
+  ~Run() { transformer_.cache().free(sequence_); }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  Generated answer(std::span<const TokenId> prompt, std::int64_t most) {
+    const Clock::time_point begin = Clock::now();
+    result_.prompt_tokens = std::ssize(prompt);
+    std::optional<TokenId> next = prefill(prompt);
+    result_.first_token_seconds = seconds_since(begin);
+    result_.ended = most < options_.max_tokens ? Ended::kContext : Ended::kMaxTokens;
+    while (next && std::ssize(result_.tokens) < most && take(*next)) {
+      if (std::ssize(result_.tokens) == most) break;
+      const Clock::time_point step = Clock::now();
+      next = forward({&*next, 1});
+      if (next) result_.step_seconds.push_back(seconds_since(step));
+    }
+    if (!next) result_.ended = Ended::kInterrupted;
+    if (!stops_.met()) emit(stops_.push(stream_.finish()) + stops_.finish());
+    const std::vector<std::int64_t> held = transformer_.cache().held_bytes(sequence_);
+    result_.held_bytes = std::accumulate(held.begin(), held.end(), std::int64_t{0});
+    return std::move(result_);
+  }
+
+ private:
+  // The token after these; nullopt once a stop is asked for.
+  std::optional<TokenId> forward(std::span<const TokenId> tokens) {
+    const NewTokens batch[] = {{sequence_, tokens}};
+    auto pass = transformer_.forward(batch, LogitRows::kLast, options_.stop);
+    if (!pass) {
+      if (options_.stop.stop_requested()) return std::nullopt;
+      throw Error(fmt::format("the cache has no room for {} tokens after {}", tokens.size(),
+                              transformer_.cache().length(sequence_)));
+    }
+    ledger_ = pass->ledger();
+    const TokenId next = sampler_.pick(pass->logits(0));
+    pass->commit();
+    return next;
+  }
+
+  std::optional<TokenId> prefill(std::span<const TokenId> prompt) {
+    std::optional<TokenId> next;
+    for (std::size_t first = 0; first < prompt.size();) {
+      const auto chunk = prompt.subspan(
+          first, std::min(static_cast<std::size_t>(options_.chunk), prompt.size() - first));
+      next = forward(chunk);
+      if (!next) return std::nullopt;
+      result_.prefill += ledger_;
+      first += chunk.size();
+      if (options_.progress) {
+        options_.progress(static_cast<std::int64_t>(first), std::ssize(prompt));
+      }
+    }
+    return next;
+  }
+
+  // False where the answer ends with this token.
+  bool take(TokenId token) {
+    if (!options_.ignore_end && model_.tokenizer().ends(token)) {
+      result_.ended = Ended::kEndToken;
+      return false;
+    }
+    result_.tokens.push_back(token);
+    emit(stops_.push(stream_.push(token)));
+    if (stops_.met()) result_.ended = Ended::kStopText;
+    return !stops_.met();
+  }
+
+  void emit(const std::string& text) {
+    result_.text += text;
+    if (!text.empty() && options_.text) options_.text(text);
+  }
+
+  Transformer& transformer_;
+  const Model& model_;
+  const GenerateOptions& options_;
+  Sampler sampler_;
+  TextStream stream_;
+  StopTexts stops_;
+  SequenceId sequence_;
+  Ledger ledger_;
+  Generated result_;
+};
+
+// Tokens that may be generated.
+std::int64_t room(const Model& model, std::int64_t prompt_tokens, const GenerateOptions& options) {
+  const std::int64_t context = model.config().shape.context_length.value_or(std::int64_t{1} << 40);
+  if (prompt_tokens > context ||
+      (options.overflow == Overflow::kError && options.max_tokens > context - prompt_tokens)) {
+    throw Error(fmt::format("a prompt of {} tokens and {} to generate are longer than the model's "
+                            "context of {}; allowed: less of either, or to stop there",
+                            prompt_tokens, options.max_tokens, context));
+  }
+  return std::min(options.max_tokens, context - prompt_tokens);
+}
+
+}  // namespace
+
+std::string_view to_string(Ended ended) {
+  switch (ended) {
+    case Ended::kEndToken:
+      return "end token";
+    case Ended::kStopText:
+      return "stop text";
+    case Ended::kMaxTokens:
+      return "max tokens";
+    case Ended::kContext:
+      return "context";
+    case Ended::kInterrupted:
+      return "interrupted";
+  }
+  return "";
+}
+
+std::int64_t predicted_kv_bytes(const LayerTable& table, const ModelShape& shape,
+                                const TransformerOptions& options, std::int64_t tokens,
+                                std::int64_t in_flight) {
+  const Policy paged = parse_policy(fmt::format("paged(P={}, in_flight={}, rollback={})",
+                                                options.page_size, in_flight, options.rollback));
+  const KvDtype dtype = kv_dtype(to_string(options.kv_dtype));
+  return to_int64(held(paged, table, shape, {tokens, tokens, dtype}).bytes.value(), "bytes of the cache");
+}
+
+Generated generate(Transformer& transformer, const Model& model, std::span<const TokenId> prompt,
+                   const GenerateOptions& options) {
+  if (prompt.empty()) throw Error("the prompt has no tokens; allowed: at least one");
+  if (options.chunk < 1 || options.max_tokens < 1) {
+    throw Error(fmt::format("chunk is {} and max_tokens {}; allowed: 1 and more", options.chunk,
+                            options.max_tokens));
+  }
+  for (const std::string& text : options.stop_texts) {
+    if (text.empty()) throw Error("a stop text is empty; allowed: at least one character");
+  }
+  const std::int64_t most = room(model, std::ssize(prompt), options);
+  return Run(transformer, model, options).answer(prompt, most);
+}
+
+}  // namespace lacuna
