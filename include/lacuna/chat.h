@@ -22,9 +22,9 @@ struct ChatMessage {
 ChatFamily chat_family(std::span<const std::uint8_t> bytes, const GgufHeader& header,
                        const std::string& name);
 
-// The messages as the family writes them, and the beginning of the assistant's answer. To be encoded
-// with parse_special. Without the mark of beginning of text, which encode() adds. Throws Error for
-// an unknown role, and for a system message that is not the first.
+// The messages as the family writes them, and the beginning of the assistant's answer. To be
+// encoded with parse_special. Without the mark of beginning of text, which encode() adds. Throws
+// Error for an unknown role, and for a system message that is not the first.
 //
 // Gemma has no system role: its text stands before the first user's.
 std::string chat_text(ChatFamily family, std::span<const ChatMessage> messages);

@@ -42,10 +42,10 @@ struct Generated {
   std::vector<TokenId> tokens;
   Ended ended = Ended::kMaxTokens;
   std::int64_t prompt_tokens = 0;
-  double first_token_seconds = 0;     // from the start to the first token (TTFT)
-  std::vector<double> step_seconds;   // of each later token (TPOT)
-  std::int64_t held_bytes = 0;        // keys and values at the end, summed from the pages
-  Ledger prefill;                     // what attention executed for the prompt
+  double first_token_seconds = 0;    // from the start to the first token (TTFT)
+  std::vector<double> step_seconds;  // of each later token (TPOT)
+  std::int64_t held_bytes = 0;       // keys and values at the end, summed from the pages
+  Ledger prefill;                    // what attention executed for the prompt
 };
 
 // Bytes that keys and values of a sequence of so many tokens take at most, chunks of the prompt in
@@ -54,8 +54,8 @@ std::int64_t predicted_kv_bytes(const LayerTable& table, const ModelShape& shape
                                 const TransformerOptions& options, std::int64_t tokens,
                                 std::int64_t in_flight);
 
-// Prefills the prompt and generates. The sequence lives in the transformer's cache while it runs and
-// is freed at the end. Throws Error for an empty prompt, where the context is too short (see
+// Prefills the prompt and generates. The sequence lives in the transformer's cache while it runs
+// and is freed at the end. Throws Error for an empty prompt, where the context is too short (see
 // Overflow), and where the cache has no room.
 Generated generate(Transformer& transformer, const Model& model, std::span<const TokenId> prompt,
                    const GenerateOptions& options);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "lacuna/chat.h"
 #include "lacuna/config.h"
 #include "lacuna/dense.h"
 #include "lacuna/thread_pool.h"
@@ -32,6 +33,7 @@ class Model {
   const ModelConfig& config() const;
   const Tokenizer& tokenizer() const;
   const std::string& path() const;
+  ChatFamily chat_family() const;     // throws as chat_family() of chat.h
   std::int64_t weight_bytes() const;  // of all packed matrices: what a step reads of them
 
   struct State;  // private to src/model

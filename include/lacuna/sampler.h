@@ -23,8 +23,8 @@ struct SamplerOptions {
 // time.
 class Sampler {
  public:
-  // Throws Error naming the option, its value and what is allowed: temperature 0 or more, top_k 0 or
-  // more, top_p in (0, 1], min_p in [0, 1].
+  // Throws Error naming the option, its value and what is allowed: temperature 0 or more, top_k 0
+  // or more, top_p in (0, 1], min_p in [0, 1].
   explicit Sampler(const SamplerOptions& options);
 
   // Throws Error where no logit is finite.

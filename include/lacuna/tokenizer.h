@@ -43,15 +43,15 @@ class Tokenizer {
   std::int64_t vocab_size() const;
   std::optional<TokenId> beginning() const;  // of text, whether or not encode() adds it
   std::optional<TokenId> find(std::string_view piece) const;  // a token by its text in the file
-  bool ends(TokenId id) const;  // end of text, or of a turn
+  bool ends(TokenId id) const;                                // end of text, or of a turn
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// Text out of tokens as they come: a character whose bytes are spread over tokens is held back until
-// it is whole. Bytes that can be no character become U+FFFD. One user at a time.
+// Text out of tokens as they come: a character whose bytes are spread over tokens is held back
+// until it is whole. Bytes that can be no character become U+FFFD. One user at a time.
 class TextStream {
  public:
   explicit TextStream(const Tokenizer& tokenizer, bool special = false);

@@ -21,8 +21,8 @@ struct TransformerOptions {
   bool exact_kv = false;  // widen quantized keys instead of rounding queries
   std::int64_t page_size = 64;
   std::int64_t cache_bytes = std::int64_t{1} << 30;  // never exceeded
-  std::int64_t rollback = 0;  // tokens that truncate() may take back
-  std::string isa = {};       // of all kernels; "": the best for each
+  std::int64_t rollback = 0;                         // tokens that truncate() may take back
+  std::string isa = {};                              // of all kernels; "": the best for each
 };
 
 // New tokens of one sequence: a chunk of its prompt, or the token to go on with (and drafts).

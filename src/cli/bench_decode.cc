@@ -28,14 +28,6 @@ bool shapes_problem(const BenchDecodeFlags& flags) {
          !model.size_flags_given.empty() || !model.assume.empty() || model.bidirectional;
 }
 
-DType parse_kv(const std::string& name) {
-  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16, DType::kInt8, DType::kInt4}) {
-    if (to_string(dtype) == name) return dtype;
-  }
-  throw Error("--kv-dtype is '" + name + "'; allowed: f32, bf16, f16, int8, int4" +
-              did_you_mean(name, {"f32", "bf16", "f16", "int8", "int4"}));
-}
-
 std::vector<std::int64_t> scanned_lengths(const std::string& text) {
   const auto [from, to] = parse_span(text, "--scan", kMostTokens);
   if (to < from) throw Error("--scan is '" + text + "'; allowed: FROM no larger than TO");
@@ -59,7 +51,7 @@ std::vector<DecodeProblem> asked_problems(const BenchDecodeFlags& flags) {
     problem.shape = subject.shape;
     problem.lengths.assign(static_cast<std::size_t>(flags.batch), length);
     problem.rows = flags.rows;
-    problem.kv_dtype = parse_kv(flags.kv_dtype.empty() ? "bf16" : flags.kv_dtype);
+    problem.kv_dtype = parse_kv_dtype(flags.kv_dtype.empty() ? "bf16" : flags.kv_dtype);
     problem.exact_kv = flags.exact_kv;
     problem.page_size = flags.page_size;
     problem.threads = flags.threads > 0 ? flags.threads : num_allowed_cpus();

@@ -9,6 +9,7 @@
 #include "cli/capacity_report.h"
 #include "cli/cost_report.h"
 #include "cli/options.h"
+#include "cli/run_model.h"
 #include "cli/show.h"
 #include "cli/version.h"
 #include "lacuna/error.h"
@@ -109,6 +110,18 @@ void add_bench(CLI::App& app, BenchFlags& flags, std::vector<std::string>& fault
   decode->callback([&flags, &faults] { faults = bench_decode(flags.decode, print); });
 }
 
+void add_run(CLI::App& app, RunFlags& flags) {
+  CLI::App* verb = app.add_subcommand("run", "generate text with a model, through any layer table");
+  add_run_flags(*verb, flags);
+  verb->footer(
+      "Examples:\n"
+      "  lacuna run --model gemma-3-270m-q4_k_m.gguf --prompt 'The capital of France is'\n"
+      "  lacuna run --model smollm2-135m-q4_1.gguf --file book.txt --attend "
+      "'window(1024)+sink(4)'\n"
+      "  lacuna run --model model.gguf --chat --prompt 'What is a KV cache?' --temperature 0.7");
+  verb->callback([&flags] { run_model(flags, print); });
+}
+
 // The verb that was named last: `kernels` of `bench kernels`.
 const CLI::App* named_verb(const CLI::App* app) {
   while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
@@ -159,11 +172,13 @@ int run(int argc, char** argv) {
   CostFlags cost;
   ShowFlags show;
   CapacityFlags capacity;
+  RunFlags run_flags;
   BenchFlags bench;
   std::vector<std::string> faults;
   add_show(app, show);
   add_cost(app, cost);
   add_capacity(app, capacity);
+  add_run(app, run_flags);
   add_bench(app, bench, faults);
   try {
     app.parse(argc, argv);

@@ -205,6 +205,14 @@ CLI::Option* add_numbers(CLI::App& app, const std::string& name, std::vector<std
       ->type_name("N");
 }
 
+DType parse_kv_dtype(const std::string& name) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16, DType::kInt8, DType::kInt4}) {
+    if (to_string(dtype) == name) return dtype;
+  }
+  throw Error("--kv-dtype is '" + name + "'; allowed: f32, bf16, f16, int8, int4" +
+              did_you_mean(name, {"f32", "bf16", "f16", "int8", "int4"}));
+}
+
 void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("--model", flags.model, "config.json, a folder that holds one, or a .gguf file");
   app.add_option("--attend", flags.attend,

@@ -14,6 +14,8 @@
 #include "lacuna/policy.h"
 #include "lacuna/shape.h"
 
+#include "lacuna/tensor.h"
+
 namespace CLI {
 class App;
 class Option;
@@ -76,6 +78,8 @@ CLI::Option* add_numbers(CLI::App& app, const std::string& name, std::vector<std
 std::pair<std::int64_t, std::int64_t> parse_span(const std::string& text, const std::string& flag,
                                                  std::int64_t most);
 inline constexpr std::int64_t kLongest = std::int64_t{1} << 40;  // tokens
+// --kv-dtype of a cache. Throws Error with all names and a near miss.
+DType parse_kv_dtype(const std::string& name);
 void add_policy_flag(CLI::App& app, std::vector<std::string>& policies);
 void add_hardware_flag(CLI::App& app, std::string& hardware);
 

@@ -20,6 +20,7 @@
 #include "lacuna/file.h"
 #include "lacuna/kernels.h"
 #include "lacuna/statistics.h"
+#include "lacuna/system_memory.h"
 
 namespace lacuna::cli {
 namespace {
@@ -56,11 +57,10 @@ std::vector<TokenId> prompt_tokens(const RunFlags& flags, const Model& model) {
   }
   std::string text = prompt_text(flags);
   if (flags.chat) {
-    const WeightFileView file = model.file();
     std::vector<ChatMessage> messages;
     if (!flags.system.empty()) messages.push_back({"system", flags.system});
     messages.push_back({"user", std::move(text)});
-    text = chat_text(chat_family(file.bytes, file.header, model.path()), messages);
+    text = chat_text(model.chat_family(), messages);
   }
   EncodeOptions options;
   options.parse_special = flags.chat || !flags.no_special;
@@ -69,7 +69,7 @@ std::vector<TokenId> prompt_tokens(const RunFlags& flags, const Model& model) {
 
 DType kv_dtype_of(const RunFlags& flags) {
   if (flags.kv_dtype.empty()) return flags.exact ? DType::kF32 : DType::kBf16;
-  return parse_kv(flags.kv_dtype);
+  return parse_kv_dtype(flags.kv_dtype);
 }
 
 // The table that runs, and what is said of it.
@@ -133,15 +133,15 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   const std::int64_t tokens = std::ssize(prompt) + flags.max_tokens;
   const std::int64_t most = predicted_kv_bytes(table, model.config().shape, options, tokens,
                                                std::min(flags.chunk, tokens));
-  require_memory(cache_bytes(most));
+  require_memory(cache_bytes(most), "the cache");
   options.cache_bytes = cache_bytes(most);
   Transformer transformer(model, options, pool);
   report.table = to_text(transformer.table());
   report.table_replaced = options.table.has_value();
   report.trained = transformer.table().trained;
   report.kv_dtype = to_string(options.kv_dtype);
-  report.isa = kernel_isa(options.kv_dtype == DType::kBf16 ? DType::kBf16 : DType::kF32,
-                          options.kv_dtype);
+  report.isa =
+      kernel_isa(options.kv_dtype == DType::kBf16 ? DType::kBf16 : DType::kF32, options.kv_dtype);
 
   GenerateOptions generating = generate_options(flags);
   generating.stop = interrupt.token();
@@ -152,8 +152,7 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   if (!flags.json) generating.text = [&](std::string_view text) { print(std::string(text)); };
   report.result = generate(transformer, model, prompt, generating);
   const std::int64_t length = std::ssize(prompt) + std::ssize(report.result.step_seconds);
-  report.predicted_held_bytes =
-      predicted_kv_bytes(table, model.config().shape, options, length, 1);
+  report.predicted_held_bytes = predicted_kv_bytes(table, model.config().shape, options, length, 1);
   report.peak_memory_bytes = peak_memory_bytes();
   if (flags.json) {
     print(run_json(report));
@@ -162,6 +161,58 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
     const std::string text = run_text(report);
     std::fwrite(text.data(), 1, text.size(), stderr);
   }
+}
+
+std::string run_text(const RunReport& report) {
+  const Generated& result = report.result;
+  const Statistics steps = statistics_of(result.step_seconds);
+  const std::int64_t generated = std::ssize(result.tokens);
+  std::string text = fmt::format(
+      "\nprompt {} tokens, generated {} ({}); products {}, keys {}, kernels {}, threads {}\n"
+      "layers {}{}\n"
+      "load {:.2f} s; first token {:.3f} s ({:.0f} prompt tokens/s)",
+      result.prompt_tokens, generated, to_string(result.ended), report.products, report.kv_dtype,
+      report.isa, report.threads, report.table,
+      report.trained == Trained::kFalse ? " (the model was not trained with this table)" : "",
+      report.load_seconds, result.first_token_seconds,
+      static_cast<double>(result.prompt_tokens) / result.first_token_seconds);
+  if (!result.step_seconds.empty()) {
+    text += fmt::format("; each later token {:.2f} ms ({:.1f} tokens/s, p90 {:.2f} ms)",
+                        steps.p50 * 1e3, 1 / steps.p50, steps.p90 * 1e3);
+  }
+  text += fmt::format(
+      "\nkeys and values held {} bytes, predicted {}; weights {} bytes; peak memory {} bytes\n",
+      result.held_bytes, report.predicted_held_bytes, report.weight_bytes,
+      report.peak_memory_bytes);
+  return text;
+}
+
+std::string run_json(const RunReport& report) {
+  const Generated& result = report.result;
+  const Json json = {{"format", "lacuna.result"},
+                     {"format_version", 1},
+                     {"kind", "run"},
+                     {"model", report.flags.model},
+                     {"layers", report.table},
+                     {"table_replaced", report.table_replaced},
+                     {"trained", to_string(report.trained)},
+                     {"threads", report.threads},
+                     {"products", report.products},
+                     {"kv_dtype", report.kv_dtype},
+                     {"isa", report.isa},
+                     {"prompt_tokens", result.prompt_tokens},
+                     {"tokens", result.tokens},
+                     {"text", result.text},
+                     {"ended", to_string(result.ended)},
+                     {"load_seconds", report.load_seconds},
+                     {"first_token_seconds", result.first_token_seconds},
+                     {"step_seconds", result.step_seconds},
+                     {"held_bytes", result.held_bytes},
+                     {"predicted_held_bytes", report.predicted_held_bytes},
+                     {"executed_pairs", result.prefill.executed_pairs},
+                     {"weight_bytes", report.weight_bytes},
+                     {"peak_memory_bytes", report.peak_memory_bytes}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {
@@ -186,7 +237,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
       ->check(CLI::IsMember({"error", "stop"}));
   app.add_flag("--exact", flags.exact,
                "f32 products of the file's weights; bits do not depend on chunks or threads");
-  app.add_option("--kv-dtype", flags.kv_dtype, "bf16 (default), f32 (with --exact), f16, int8, int4");
+  app.add_option("--kv-dtype", flags.kv_dtype,
+                 "bf16 (default), f32 (with --exact), f16, int8, int4");
   app.add_flag("--exact-kv", flags.exact_kv, "widen quantized keys in place of rounding queries");
   add_number(app, "--page-size", flags.page_size, 16, 256, "tokens of a page (64)");
   add_number(app, "--threads", flags.threads, 0, 4096, "threads (0: all CPUs)");

@@ -64,7 +64,8 @@ std::string run_text(const RunReport& report);  // the figures, not the answer
 std::string run_json(const RunReport& report);
 
 // Runs the model; `print` gets the answer as it comes, or one JSON document. The figures of text go
-// to the standard error stream. Throws Error where flags exclude each other and as the library does.
+// to the standard error stream. Throws Error where flags exclude each other and as the library
+// does.
 void run_model(const RunFlags& flags, const std::function<void(const std::string&)>& print);
 
 }  // namespace lacuna::cli

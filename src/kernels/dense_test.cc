@@ -95,9 +95,9 @@ void expect_near(const Numbers& out, const Numbers& x, const Numbers& w, std::in
 struct Sizes {
   std::int64_t rows, outputs, inputs;
 };
-constexpr Sizes kSizes[] = {{1, 1, 1},    {1, 16, 32},  {2, 17, 33},  {3, 31, 31},   {4, 32, 64},
-                            {5, 33, 65},  {7, 48, 96},  {8, 15, 576}, {9, 100, 100}, {16, 64, 640},
-                            {17, 40, 48}, {33, 16, 160}};
+constexpr Sizes kSizes[] = {{1, 1, 1},     {1, 16, 32},   {2, 17, 33},  {3, 31, 31},
+                            {4, 32, 64},   {5, 33, 65},   {7, 48, 96},  {8, 15, 576},
+                            {9, 100, 100}, {16, 64, 640}, {17, 40, 48}, {33, 16, 160}};
 
 TEST(IsaDense, EqualsTheSumInDoublePrecision) {
   for (const std::string& isa : kernel_isas()) {
@@ -138,9 +138,8 @@ TEST(IsaDense, ARowHasTheSameBitsAloneAndAmongOthersWithAnyThreads) {
         for (std::int64_t first = 0; first + count <= kRows; first += count) {
           const Numbers part(x.begin() + first * kInputs, x.begin() + (first + count) * kInputs);
           const Numbers out = product(part, count, weights, isa);
-          ASSERT_EQ(std::memcmp(out.data(), all.data() + first * kOutputs,
-                                out.size() * sizeof(float)),
-                    0)
+          ASSERT_EQ(
+              std::memcmp(out.data(), all.data() + first * kOutputs, out.size() * sizeof(float)), 0)
               << isa << ' ' << to_string(type) << ' ' << count << " from " << first;
         }
       }

@@ -28,8 +28,8 @@ class Metadata {
     const std::optional<double> value = number(key) ? number(key) : otherwise;
     if (!value) throw Error(fmt::format("{}: {} is absent", file_.path(), full(key)));
     if (!(*value > 0) || !std::isfinite(*value)) {
-      throw Error(fmt::format("{}: {} is {}; allowed: positive numbers", file_.path(), full(key),
-                              *value));
+      throw Error(
+          fmt::format("{}: {} is {}; allowed: positive numbers", file_.path(), full(key), *value));
     }
     return *value;
   }
@@ -51,9 +51,10 @@ std::string architecture_name(const WeightFile& file) {
   if (entry == nullptr) throw Error(file.path() + ": general.architecture is absent");
   std::string name(gguf_texts(file.bytes(), *entry).front());
   if (std::ranges::find(kKnown, name) == kKnown.end()) {
-    throw Error(fmt::format("{}: general.architecture is '{}'; this program runs llama, gemma2 and "
-                            "gemma3",
-                            file.path(), name));
+    throw Error(
+        fmt::format("{}: general.architecture is '{}'; this program runs llama, gemma2 and "
+                    "gemma3",
+                    file.path(), name));
   }
   return name;
 }
@@ -64,9 +65,10 @@ void check_layers(const WeightFile& file, const ModelConfig& config) {
   for (std::size_t idx = 0; idx < shapes.size(); ++idx) {
     const LayerShape& shape = shapes[idx];
     const auto refuse = [&](std::string_view what) {
-      throw Error(fmt::format("{}: layer {} has {}; this program runs softmax attention with one "
-                              "width of heads and a gated MLP in every layer",
-                              file.path(), idx, what));
+      throw Error(
+          fmt::format("{}: layer {} has {}; this program runs softmax attention with one "
+                      "width of heads and a gated MLP in every layer",
+                      file.path(), idx, what));
     };
     const Layer& layer = config.table.layers[idx];
     if (layer.mixer != Mixer::kSoftmax) refuse(to_string(layer.mixer));
@@ -97,8 +99,7 @@ void set_gemma(Architecture& to, const Metadata& metadata, const ModelConfig& co
   to.norms_after = true;
   to.rotates_neighbours = false;
   if (to.name == "gemma2") {
-    to.attention_softcap =
-        static_cast<float>(metadata.positive("attn_logit_softcapping", 50));
+    to.attention_softcap = static_cast<float>(metadata.positive("attn_logit_softcapping", 50));
     to.logit_softcap = static_cast<float>(metadata.positive("final_logit_softcapping", 30));
     return;
   }
@@ -124,11 +125,9 @@ Architecture read_architecture(const WeightFile& file, const ModelConfig& config
   const std::int64_t head_dim = config.shape.layers.front().head_dim;
   result.hidden_size = config.shape.hidden_size.value_or(0);
   result.vocab_size = config.shape.vocab_size.value_or(0);
-  result.norm_epsilon =
-      static_cast<float>(metadata.positive("attention.layer_norm_rms_epsilon"));
+  result.norm_epsilon = static_cast<float>(metadata.positive("attention.layer_norm_rms_epsilon"));
   result.rotary.assign(config.table.layers.size(), rotary_of(metadata, file));
-  const double turned =
-      metadata.positive("rope.dimension_count", static_cast<double>(head_dim));
+  const double turned = metadata.positive("rope.dimension_count", static_cast<double>(head_dim));
   if (turned != static_cast<double>(head_dim) || head_dim % 2 != 0) {
     throw Error(fmt::format("{}: {} is {}; allowed: the width of a head, {}, which is even",
                             file.path(), metadata.full("rope.dimension_count"), turned, head_dim));

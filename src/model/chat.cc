@@ -69,15 +69,17 @@ ChatFamily chat_family(std::span<const std::uint8_t> bytes, const GgufHeader& he
   for (const auto& mark : kMarks) {
     if (text.find(mark.first) == std::string_view::npos) continue;
     if (found != nullptr) {
-      throw Error(fmt::format("{}: tokenizer.chat_template has {} and {}; allowed: marks of one "
-                              "family",
-                              name, found->first, mark.first));
+      throw Error(
+          fmt::format("{}: tokenizer.chat_template has {} and {}; allowed: marks of one "
+                      "family",
+                      name, found->first, mark.first));
     }
     found = &mark;
   }
   if (found == nullptr) {
-    throw Error(name + ": tokenizer.chat_template is of no known family; known: those that write "
-                       "<|im_start|>, <start_of_turn> or <|start_header_id|>");
+    throw Error(name +
+                ": tokenizer.chat_template is of no known family; known: those that write "
+                "<|im_start|>, <start_of_turn> or <|start_header_id|>");
   }
   return found->second;
 }
@@ -92,8 +94,8 @@ std::string chat_text(ChatFamily family, std::span<const ChatMessage> messages) 
                    : fmt::format("<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>",
                                  message.role, message.content);
   }
-  return text + (chatml ? "<|im_start|>assistant\n"
-                        : "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  return text +
+         (chatml ? "<|im_start|>assistant\n" : "<|start_header_id|>assistant<|end_header_id|>\n\n");
 }
 
 }  // namespace lacuna

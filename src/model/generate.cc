@@ -156,9 +156,10 @@ std::int64_t room(const Model& model, std::int64_t prompt_tokens, const Generate
   const std::int64_t context = model.config().shape.context_length.value_or(std::int64_t{1} << 40);
   if (prompt_tokens > context ||
       (options.overflow == Overflow::kError && options.max_tokens > context - prompt_tokens)) {
-    throw Error(fmt::format("a prompt of {} tokens and {} to generate are longer than the model's "
-                            "context of {}; allowed: less of either, or to stop there",
-                            prompt_tokens, options.max_tokens, context));
+    throw Error(
+        fmt::format("a prompt of {} tokens and {} to generate are longer than the model's "
+                    "context of {}; allowed: less of either, or to stop there",
+                    prompt_tokens, options.max_tokens, context));
   }
   return std::min(options.max_tokens, context - prompt_tokens);
 }
@@ -187,7 +188,8 @@ std::int64_t predicted_kv_bytes(const LayerTable& table, const ModelShape& shape
   const Policy paged = parse_policy(fmt::format("paged(P={}, in_flight={}, rollback={})",
                                                 options.page_size, in_flight, options.rollback));
   const KvDtype dtype = kv_dtype(to_string(options.kv_dtype));
-  return to_int64(held(paged, table, shape, {tokens, tokens, dtype}).bytes.value(), "bytes of the cache");
+  return to_int64(held(paged, table, shape, {tokens, tokens, dtype}).bytes.value(),
+                  "bytes of the cache");
 }
 
 Generated generate(Transformer& transformer, const Model& model, std::span<const TokenId> prompt,

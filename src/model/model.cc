@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "lacuna/error.h"
+#include "lacuna/system_memory.h"
 #include "model/model_state.h"
 
 namespace lacuna {
@@ -40,9 +41,10 @@ class Loader {
   void refuse_others() const {
     for (const GgufTensor& tensor : file_.header().tensors) {
       if (taken_.contains(tensor.name) || tensor.name == "rope_freqs.weight") continue;
-      throw Error(fmt::format("{}: tensor '{}' is not part of the architectures that this program "
-                              "runs, so its results would be wrong",
-                              file_.path(), tensor.name));
+      throw Error(
+          fmt::format("{}: tensor '{}' is not part of the architectures that this program "
+                      "runs, so its results would be wrong",
+                      file_.path(), tensor.name));
     }
   }
 
@@ -59,7 +61,9 @@ LayerWeights load_layer(Loader& loader, const Model::State& model, std::size_t i
   const std::int64_t q_size = shape.num_q_heads * shape.head_dim;
   const std::int64_t kv_size = shape.num_kv_heads * shape.head_dim;
   const std::int64_t inner = shape.mlp->intermediate_size;
-  const auto name = [&](std::string_view part) { return fmt::format("blk.{}.{}.weight", idx, part); };
+  const auto name = [&](std::string_view part) {
+    return fmt::format("blk.{}.{}.weight", idx, part);
+  };
   LayerWeights layer;
   layer.attention_norm = loader.vector(name("attn_norm"), hidden);
   layer.q_k_v = loader.pack({loader.matrix(name("attn_q"), q_size, hidden),
@@ -81,6 +85,16 @@ LayerWeights load_layer(Loader& loader, const Model::State& model, std::size_t i
   return layer;
 }
 
+// Of all matrices; a tied embedding is packed as the output.
+std::int64_t packed_bytes(const WeightFile& file, DenseType products) {
+  double numbers = 0;
+  for (const GgufTensor& tensor : file.header().tensors) {
+    if (tensor.dims.size() < 2) continue;
+    numbers += static_cast<double>(tensor.dims[0]) * static_cast<double>(tensor.dims[1]);
+  }
+  return static_cast<std::int64_t>(numbers * (products == DenseType::kF32 ? 4 : 1.0625));
+}
+
 std::int64_t bytes_of(const LayerWeights& layer) {
   return layer.q_k_v.size_bytes() + layer.attention_output.size_bytes() +
          layer.gate_up.size_bytes() + layer.down.size_bytes();
@@ -93,6 +107,7 @@ Model::State::State(const std::string& path, const ModelOptions& options, Thread
       config(read_gguf_config(file.bytes(), path, options.assume)),
       architecture(read_architecture(file, config)) {
   tokenizer.emplace(file.bytes(), file.header(), path);
+  require_memory(packed_bytes(file, options.products), path + ", its weights packed,");
   Loader loader(file, options, pool);
   const std::int64_t hidden = architecture.hidden_size;
   const std::int64_t vocab = architecture.vocab_size;
@@ -115,6 +130,9 @@ Model& Model::operator=(Model&&) noexcept = default;
 const ModelConfig& Model::config() const { return state_->config; }
 const Tokenizer& Model::tokenizer() const { return *state_->tokenizer; }
 const std::string& Model::path() const { return state_->file.path(); }
+ChatFamily Model::chat_family() const {
+  return lacuna::chat_family(state_->file.bytes(), state_->file.header(), path());
+}
 
 std::int64_t Model::weight_bytes() const {
   std::int64_t bytes = state_->output.size_bytes();

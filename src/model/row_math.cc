@@ -62,8 +62,7 @@ void rotate(float* head, const Angles& angles, bool neighbours) {
   }
 }
 
-void gate(float* to, const float* gate, const float* up, std::int64_t size,
-          Activation activation) {
+void gate(float* to, const float* gate, const float* up, std::int64_t size, Activation activation) {
   if (activation == Activation::kSilu) {
     for (std::int64_t i = 0; i < size; ++i) to[i] = silu(gate[i]) * up[i];
   } else {

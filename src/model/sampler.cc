@@ -45,9 +45,8 @@ TokenId Sampler::pick(std::span<const float> logits) {
   if (options_.temperature == 0) return static_cast<TokenId>(largest - logits.begin());
   order_.resize(logits.size());
   std::iota(order_.begin(), order_.end(), 0);
-  std::erase_if(order_, [&](TokenId id) {
-    return std::isnan(logits[static_cast<std::size_t>(id)]);
-  });
+  std::erase_if(order_,
+                [&](TokenId id) { return std::isnan(logits[static_cast<std::size_t>(id)]); });
   const auto before = [&](TokenId a, TokenId b) {
     const float x = logits[static_cast<std::size_t>(a)];
     const float y = logits[static_cast<std::size_t>(b)];

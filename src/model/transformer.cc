@@ -43,10 +43,9 @@ LayerTable table_of(const Model& model, const TransformerOptions& options) {
   check(model.config().shape, table);
   for (std::size_t layer = 0; layer < table.layers.size(); ++layer) {
     if (table.layers[layer].mixer == Mixer::kSoftmax && !table.layers[layer].kv_from) continue;
-    throw Error(fmt::format("layer {} of the table has {}; allowed: softmax over keys of its own",
-                            layer, table.layers[layer].kv_from
-                                       ? "kv_from"
-                                       : to_string(table.layers[layer].mixer)));
+    throw Error(fmt::format(
+        "layer {} of the table has {}; allowed: softmax over keys of its own", layer,
+        table.layers[layer].kv_from ? "kv_from" : to_string(table.layers[layer].mixer)));
   }
   return table;
 }
@@ -92,9 +91,9 @@ struct Transformer::State {
   // Of the pass at hand.
   std::int64_t num_rows = 0;
   std::vector<SequenceId> sequences;
-  std::vector<std::int64_t> positions;       // [num_rows]
-  std::vector<std::vector<Angles>> angles;   // [rotaries][num_rows]
-  std::vector<Plan> plans;                   // [kinds]
+  std::vector<std::int64_t> positions;      // [num_rows]
+  std::vector<std::vector<Angles>> angles;  // [rotaries][num_rows]
+  std::vector<Plan> plans;                  // [kinds]
   Ledger ledger;
   Vector hidden;  // [num_rows, hidden_size]: the residual stream
   Vector normed;
@@ -116,8 +115,8 @@ Transformer::State::State(const Model& of, const TransformerOptions& with, Threa
       rows(model.output.type(), with.isa) {
   for (std::size_t layer = 0; layer < table.layers.size(); ++layer) {
     const LayerShape& shape = model.config.shape.layers[layer];
-    PlanKind kind = {topologies_of_heads(table.layers[layer], table.causal,
-                                         static_cast<int>(layer), shape.num_q_heads),
+    PlanKind kind = {topologies_of_heads(table.layers[layer], table.causal, static_cast<int>(layer),
+                                         shape.num_q_heads),
                      {shape.num_q_heads, shape.num_kv_heads}};
     const auto known = std::ranges::find(kinds, kind);
     kind_of_layer.push_back(static_cast<std::size_t>(known - kinds.begin()));
@@ -146,8 +145,8 @@ void Transformer::State::start(std::span<const NewTokens> batch) {
   for_rows(pool, num_rows, [&](std::int64_t row) {
     const auto at = static_cast<std::size_t>(row);
     for (std::size_t idx = 0; idx < rotaries.size(); ++idx) {
-      angles[idx][at] = angles_of(rotaries[idx], model.architecture.rotary_divisors, head_dim,
-                                  positions[at]);
+      angles[idx][at] =
+          angles_of(rotaries[idx], model.architecture.rotary_divisors, head_dim, positions[at]);
     }
   });
 }
@@ -184,8 +183,7 @@ const Vector& Transformer::State::norm_rows(const float* x, const Vector& weight
   const auto width = static_cast<std::int64_t>(weight.size());
   normed.resize(static_cast<std::size_t>(num_rows * width));
   for_rows(pool, num_rows, [&](std::int64_t row) {
-    rms_norm(normed.data() + row * width, x + row * width, weight,
-             model.architecture.norm_epsilon);
+    rms_norm(normed.data() + row * width, x + row * width, weight, model.architecture.norm_epsilon);
   });
   return normed;
 }
@@ -269,13 +267,12 @@ bool Transformer::State::attention(std::size_t layer, KvCache::Step& step, std::
   const Plan& plan = plans[kind_of_layer[layer]];
   const std::int64_t bytes = workspace_bytes(plan, q, view.kv(), attention_options);
   if (workspace.size() < bytes) workspace = Memory(bytes);
-  const MutableTensorView out =
-      mutable_tensor_view(attended.take(num_rows, q_size), DType::kF32,
-                          {num_rows, shape.num_q_heads, shape.head_dim});
+  const MutableTensorView out = mutable_tensor_view(attended.take(num_rows, q_size), DType::kF32,
+                                                    {num_rows, shape.num_q_heads, shape.head_dim});
   lse.resize(static_cast<std::size_t>(num_rows * shape.num_q_heads));
   const std::optional<Ledger> done =
-      lacuna::run(out, lse, plan, q, view.kv(),
-                  {workspace.data(), static_cast<std::size_t>(bytes)}, attention_options);
+      lacuna::run(out, lse, plan, q, view.kv(), {workspace.data(), static_cast<std::size_t>(bytes)},
+                  attention_options);
   if (!done) return false;
   ledger += *done;
   return true;
