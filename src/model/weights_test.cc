@@ -154,6 +154,7 @@ TEST_F(WeightFiles, OtherDimsThanWantedAreRefused) {
   expect_refused([&] { file.matrix("layer.weight", 1, 6); }, {"wanted are [6, 1]"});
   expect_refused([&] { file.vector("layer.weight", 6); }, {"wanted are [6]"});
   expect_refused([&] { file.vector("layer.weight", 3); }, {"wanted are [3]"});
+  expect_refused([&] { file.matrix("layer.scale", 2, 4); }, {"its dims are [4]"});
 }
 
 TEST_F(WeightFiles, AThirdDimIsNoMatrix) {
