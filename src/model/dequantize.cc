@@ -24,8 +24,7 @@ T load(const Byte* from) {
 
 float load_f16(const Byte* from) { return from_f16(load<std::uint16_t>(from)); }
 
-// --- numbers without scales
-// ------------------------------------------------------------------------
+// --- numbers without scales ----------------------------------------------------------------------
 
 float widen_f32(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 float widen_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
@@ -60,8 +59,7 @@ void widen(float* __restrict to, const Byte* __restrict from, std::int64_t count
   }
 }
 
-// --- blocks of 32
-// ----------------------------------------------------------------------------------
+// --- blocks of 32 --------------------------------------------------------------------------------
 
 void dequantize_q8_0(float* __restrict to, const Byte* __restrict from) {
   const float scale = load_f16(from);
@@ -70,8 +68,7 @@ void dequantize_q8_0(float* __restrict to, const Byte* __restrict from) {
   }
 }
 
-// Byte i has the low four bits of numbers i and i + 16; bit i of `fifth` is the fifth one of number
-// i.
+// Byte i has the low four bits of numbers i and i + 16.
 void join_halves(Byte* __restrict numbers, const Byte* __restrict nibbles) {
   for (int i = 0; i < 16; ++i) {
     numbers[i] = nibbles[i] & 0xFU;
@@ -79,6 +76,7 @@ void join_halves(Byte* __restrict numbers, const Byte* __restrict nibbles) {
   }
 }
 
+// Bit i of the 32 is the fifth bit of number i.
 void add_fifth_bits(Byte* __restrict numbers, const Byte* __restrict fifth) {
   static constexpr Byte kBit[32] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128,
                                     1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
@@ -124,8 +122,7 @@ void dequantize_q5_1(float* to, const Byte* from) {
   scale_and_add(to, numbers, load_f16(from), load_f16(from + 2));
 }
 
-// --- blocks of 256
-// ---------------------------------------------------------------------------------
+// --- blocks of 256 -------------------------------------------------------------------------------
 
 // Scales and minimums of the 8 runs of 32 numbers in a block of Q4_K or Q5_K: 6 bits each, those of
 // the first four runs in a byte, those of the others with their high two bits above these.
