@@ -129,7 +129,7 @@ struct BytePairEncoder::Word {
     }
   };
   struct Free {
-    void operator()(pcre2_match_data* match) const { pcre2_match_data_free(match); }
+    void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
   };
 
   std::vector<TokenId>& out;

@@ -24,14 +24,19 @@ const json& expected() {
   return root;
 }
 
-// The file's tokenizer with another pre-tokenizer.
-std::vector<std::uint8_t> with_pre(std::span<const std::uint8_t> bytes, const std::string& pre) {
+// The file's tokenizer with what the case changes.
+std::vector<std::uint8_t> changed(std::span<const std::uint8_t> bytes, const std::string& pre,
+                                  bool space_prefix) {
   const GgufHeader header = read_gguf_header(bytes, "the model");
   config_test::GgufBytes body;
-  std::uint64_t count = 1;
+  std::uint64_t count = 2;
   body.entry("tokenizer.ggml.pre", std::string_view(pre));
+  body.key("tokenizer.ggml.add_space_prefix", GgufType::kBool).u8(space_prefix ? 1 : 0);
   for (const GgufEntry& entry : header.entries) {
-    if (entry.key.rfind("tokenizer.ggml.", 0) != 0 || entry.key == "tokenizer.ggml.pre") continue;
+    const bool is_kept = entry.key.rfind("tokenizer.ggml.", 0) == 0 &&
+                         entry.key != "tokenizer.ggml.pre" &&
+                         entry.key != "tokenizer.ggml.add_space_prefix";
+    if (!is_kept) continue;
     if (entry.is_array) {
       body.array(entry.key, entry.type, static_cast<std::uint64_t>(entry.count));
     } else {
@@ -109,8 +114,9 @@ class TokenizerReference : public testing::TestWithParam<std::size_t> {
         default_cache_dir() + "/models/" + expected_case().at("file").get<std::string>();
     if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent: ./dev model brings it";
     const MappedFile file(path);
-    bytes_ = with_pre({file.data(), static_cast<std::size_t>(file.size())},
-                      expected_case().at("pre").get<std::string>());
+    bytes_ = changed({file.data(), static_cast<std::size_t>(file.size())},
+                     expected_case().at("pre").get<std::string>(),
+                     expected_case().at("space_prefix").get<bool>());
     tokenizer_.emplace(bytes_, read_gguf_header(bytes_, path), path);
   }
 
@@ -136,7 +142,11 @@ TEST_P(TokenizerReference, TextsOfOneMegabyteHaveItsIds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, TokenizerReference, testing::Range<std::size_t>(0, 7));
+TEST(TokenizerReferenceFile, HoldsTheCasesThatAreRun) {
+  EXPECT_EQ(expected().at("cases").size(), 8U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, TokenizerReference, testing::Range<std::size_t>(0, 8));
 
 }  // namespace
 }  // namespace lacuna

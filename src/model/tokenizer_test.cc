@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <cstdlib>
 #include <limits>
+#include <memory>
 
 #include "lacuna/error.h"
 #include "model/tokenizer_file.h"
@@ -272,6 +274,15 @@ RC_GTEST_PROP(BothFamilies, DecodingGivesTheTextBack, ()) {
     const Ids ids = tokenizer.encode(text, kPlain);
     RC_ASSERT(tokenizer.decode(ids) == text);
   }
+}
+
+TEST(BothFamilies, ATextTooLongToCountIsRefused) {
+  const std::size_t size = (std::size_t{1} << 30) + 1;
+  // Memory that is never touched and so never there.
+  const std::unique_ptr<void, decltype(&std::free)> text(std::calloc(size, 1), &std::free);
+  ASSERT_NE(text, nullptr);
+  EXPECT_THROW((void)words_file().make().encode({static_cast<const char*>(text.get()), size}),
+               Error);
 }
 
 TEST(BothFamilies, EndsAreKnownByIdAndByText) {

@@ -7,7 +7,8 @@ is Hugging Face's `tokenizers`, built from the file's pieces and merges with the
 the model's own tokenizer.json: `transformers` itself does not know "smollm" and would leave digits
 in runs. For a SentencePiece file it is the `sentencepiece` package, fed with the file's pieces,
 scores and types; Hugging Face's BPE over merges derived from the pieces is the second opinion, and
-a text on which the two differ is listed in `differs`.
+a text on which the two differ is listed in `differs`: long runs of spaces, which Hugging Face merges
+to 16 at most while SentencePiece takes its longest piece.
 """
 
 import json
@@ -45,7 +46,7 @@ TEXTS = [
     "ﬁ ﬂ ℌ Å ﹏ ｆｕｌｌ", "naïve café Zürich Ångström", "e\u0301 vs \u00e9 a\u0308\u0323", "Z\u0351\u036ba\u0323l\u0334g\u0359o",
     "ÀÉÎÕÜ ß ẞ ĳ ŉ", "İstanbul ıI", "ẹ̀ ọ́ Việt Nam",
     "🙂", "🙂🙂🙂", " 🙂 ", "👩‍👩‍👧‍👦", "👍🏽👍🏿", "🏳️‍🌈 🇩🇪🇯🇵", "a🙂b", "𝒜𝓁𝓅𝒽𝒶 𐍈 𓀀 🀄", "☃ ♥ ★ → ∑ ∫ √",
-    "\u0000", "a\u0000b", "\u0001\u0002\u007f", "\u001b[31mred\u001b[0m", "\ufffd", "\ufffe\uffff", "\U0010ffff",
+    "\u0000", "a\u0000b", "\u0001\u0002\u007f", "th\u0004e \u0013\u0014 \U00050000x", "\u001b[31mred\u001b[0m", "\ufffd", "\ufffe\uffff", "\U0010ffff",
     "\u2581", "a\u2581b", "\u2581\u2581 \u2581", "Ġ Ċ ĠĠa Ā", "<0x0A>", "<0x41><0xFF>",
     "<|im_start|>user\nHi<|im_end|>\n", "x<|endoftext|>y", "<|im_start|><|im_end|>", "<|im_start", "<<|im_end|>>",
     "<bos>text<eos>", "<pad>text<eos>", "<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n",
@@ -153,7 +154,7 @@ def control_cut(text, control):
     yield text[begin:], None
 
 
-def sentence_piece(vocabulary, special=True):
+def sentence_piece(vocabulary, special=True, space_prefix=False):
     """The sentencepiece package over the file's pieces, scores and types."""
     model = sentencepiece_model_pb2.ModelProto()
     for index, (token, score, kind) in enumerate(
@@ -164,7 +165,7 @@ def sentence_piece(vocabulary, special=True):
         piece.type = UNKNOWN if index == vocabulary.unknown else kind
     model.trainer_spec.model_type = 2
     model.trainer_spec.byte_fallback = True
-    model.normalizer_spec.add_dummy_prefix = False
+    model.normalizer_spec.add_dummy_prefix = space_prefix
     model.normalizer_spec.remove_extra_whitespaces = False
     processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
     ids = {token: index for index, token in enumerate(vocabulary.tokens)}
@@ -224,8 +225,9 @@ def main():
     gemma = Vocabulary(folder / "gemma-3-270m-q4_k_m.gguf")
     cases = []
 
-    def add(file, pre, special, encode, long_texts=()):
-        cases.append({"file": file, "pre": pre, "special": special, **answers(encode, long_texts)})
+    def add(file, pre, special, encode, long_texts=(), space_prefix=False):
+        cases.append({"file": file, "pre": pre, "special": special, "space_prefix": space_prefix,
+                      **answers(encode, long_texts)})
         print(file, pre, special, flush=True)
 
     for pre in ("smollm", "default", "llama-bpe", "qwen2"):
@@ -234,6 +236,9 @@ def main():
     gemma_reference = sentence_piece(gemma)
     add("gemma-3-270m-q4_k_m.gguf", "default", True, gemma_reference, LONG_TEXTS)
     add("gemma-3-270m-q4_k_m.gguf", "default", False, sentence_piece(gemma, special=False))
+    # As Llama 2 and Mistral have it; the package adds the space before each text it is given.
+    add("gemma-3-270m-q4_k_m.gguf", "default", False,
+        sentence_piece(gemma, special=False, space_prefix=True), space_prefix=True)
     second = hugging_face_gemma(gemma)
     differs = [text for text in TEXTS if second(text) != gemma_reference(text)]
     for text in differs:
