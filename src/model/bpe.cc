@@ -56,6 +56,12 @@ const PreTokenizer& find_pre_tokenizer(const Vocabulary& vocabulary) {
                           vocabulary.pre, known));
 }
 
+std::string byte_level_piece(std::string_view bytes) {
+  std::string piece;
+  for (const char c : bytes) piece += byte_level_characters()[static_cast<std::uint8_t>(c)];
+  return piece;
+}
+
 std::uint64_t pair_key(TokenId left, TokenId right) {
   return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
 }
@@ -198,17 +204,12 @@ void BytePairEncoder::cut(std::string_view text, std::size_t pattern_idx, Word& 
 }
 
 void BytePairEncoder::encode_word(std::string_view text, Word& word) const {
-  if (whole_words_) {
-    std::string piece;
-    for (const char c : text) piece += byte_level_characters()[static_cast<std::uint8_t>(c)];
-    const TokenId id = vocabulary_->find(piece);
-    if (id != kNoToken) {
-      word.out.push_back(id);
-      return;
-    }
+  const TokenId whole = whole_words_ ? vocabulary_->find(byte_level_piece(text)) : kNoToken;
+  if (whole != kNoToken) {
+    word.out.push_back(whole);
+    return;
   }
   word.symbols.clear();
-  word.heap.clear();
   for (const char c : text) {
     const TokenId id = vocabulary_->byte_ids[static_cast<std::uint8_t>(c)];
     if (id == kNoToken) continue;
@@ -217,6 +218,12 @@ void BytePairEncoder::encode_word(std::string_view text, Word& word) const {
   }
   if (word.symbols.empty()) return;
   word.symbols.back().right = -1;
+  merge(word);
+  for (std::int32_t i = 0; i >= 0; i = word.at(i).right) word.out.push_back(word.at(i).id);
+}
+
+void BytePairEncoder::merge(Word& word) const {
+  word.heap.clear();
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(word.symbols.size()); ++i) {
     push_pair(word, i);
   }
@@ -235,7 +242,6 @@ void BytePairEncoder::encode_word(std::string_view text, Word& word) const {
     if (left.left >= 0) push_pair(word, left.left);
     push_pair(word, pair.place);
   }
-  for (std::int32_t i = 0; i >= 0; i = word.at(i).right) word.out.push_back(word.at(i).id);
 }
 
 // The pair of the symbol at `left` and its right neighbour, where it has a merge.

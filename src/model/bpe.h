@@ -35,6 +35,7 @@ class BytePairEncoder {
   void read_merges(const std::vector<std::string_view>& merges);
   void cut(std::string_view text, std::size_t pattern_idx, Word& word) const;
   void encode_word(std::string_view text, Word& word) const;
+  void merge(Word& word) const;
   void push_pair(Word& word, std::int32_t left) const;
 
   const Vocabulary* vocabulary_;

@@ -323,6 +323,18 @@ TEST(HostileTokenizer, MergesNameTokens) {
   expect_error(words_file().merge_text("nope a"), "item 5: it names a token");
 }
 
+TEST(HostileTokenizer, ByteLevelNeedsMerges) {
+  const std::vector<std::uint8_t> bytes = words_file().bytes();
+  GgufHeader header = read_gguf_header(bytes, "a.gguf");
+  std::erase_if(header.entries, [](const auto& e) { return e.key == "tokenizer.ggml.merges"; });
+  try {
+    (void)Tokenizer(bytes, header, "a.gguf");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "a.gguf: tokenizer.ggml.merges: allowed is an array of texts");
+  }
+}
+
 TEST(HostileTokenizer, IdsAndFlagsAreChecked) {
   expect_error(words_file().number("eos_token_id", 265), "265; allowed are 0 to 264");
   expect_error(words_file().number("bos_token_id", 0xffffffffU), "4294967295; allowed are");

@@ -225,7 +225,7 @@ def main():
     gemma = Vocabulary(folder / "gemma-3-270m-q4_k_m.gguf")
     cases = []
 
-    def add(file, pre, special, encode, long_texts=(), space_prefix=False):
+    def add(file, pre, special, encode, long_texts=("all texts",), space_prefix=False):
         cases.append({"file": file, "pre": pre, "special": special, "space_prefix": space_prefix,
                       **answers(encode, long_texts)})
         print(file, pre, special, flush=True)
