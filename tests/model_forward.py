@@ -112,15 +112,23 @@ class Model:
         y = part(layer, rms_norm(x, self.tensor(before), self.eps))
         return x + (rms_norm(y, self.tensor(after), self.eps) if self.gemma else y)
 
-    def logits(self, ids):
+    def hidden(self, ids):
         embedding = self.tensor("token_embd")
         x = embedding[ids] * (np.sqrt(embedding.shape[1]) if self.gemma else 1)
         for layer in range(self.own("block_count")):
             x = self.add(layer, x, self.attention, ("attn_norm", "post_attention_norm"))
             x = self.add(layer, x, self.mlp, ("ffn_norm", "post_ffw_norm"))
-        x = rms_norm(x, self.tensor("output_norm"), self.eps)
-        output = self.tensor("output") if "output.weight" in self.tensors else embedding
-        return softcap(x @ output.T, self.own("final_logit_softcapping", 0))
+        return rms_norm(x, self.tensor("output_norm"), self.eps)
+
+    def logits(self, ids, rows=None):
+        """Of all positions; with `rows`, arrays of the logits of so many positions each."""
+        hidden = self.hidden(ids)
+        output = self.tensor("output" if "output.weight" in self.tensors else "token_embd")
+        cap = self.own("final_logit_softcapping", 0)
+        if rows is None:
+            return softcap(hidden @ output.T, cap)
+        return (softcap(hidden[start:start + rows] @ output.T, cap)
+                for start in range(0, len(hidden), rows))
 
 
 if __name__ == "__main__":
