@@ -15,8 +15,6 @@ import numpy as np
 import torch
 import transformers
 
-LLAMA_WINDOW = "llama.attention.sliding_window"
-# transformers' word in a name: where the gguf package's own table of names wants another.
 ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "gemma2": gguf.MODEL_ARCH.GEMMA2,
                  "gemma3": gguf.MODEL_ARCH.GEMMA3}
 LOCAL_BASE = 10000.0  # of Gemma 3's window layers: the architecture's, the file does not say it
@@ -108,7 +106,8 @@ def config_of(metadata):
 def new_model(config):
     """The model in f32, with eager attention (the plain products and softmax)."""
     kinds = {"llama": transformers.LlamaForCausalLM, "mistral": transformers.MistralForCausalLM,
-             "gemma2": transformers.Gemma2ForCausalLM, "gemma3_text": transformers.Gemma3ForCausalLM}
+             "gemma2": transformers.Gemma2ForCausalLM,
+             "gemma3_text": transformers.Gemma3ForCausalLM}
     config._attn_implementation = "eager"
     return kinds[config.model_type](config).to(torch.float32).eval()
 

@@ -6,15 +6,15 @@ For each model NAME (smollm2-135m, gemma-3-270m), whose file tools/fetch_models.
 prompt of PROMPTS it stores per position the largest logits with their ids, the natural log of the
 sum of exp over the whole vocabulary, and the logit of the token that follows. All prompts go to
 CACHE/NAME.reference (CACHE: ${XDG_CACHE_HOME:-~/.cache}/lacuna/reference), the small ones to
-FOLDER/NAME.reference (FOLDER: tests/data/reference). Texts are those of Debian's base-files; ids are
-those of the tokenizer that transformers makes from the file, and stored, so that a comparison needs
-no tokenizer.
+FOLDER/NAME.reference (FOLDER: tests/data/reference). Texts are those of Debian's base-files; ids
+are those of the tokenizer that transformers makes from the file, and stored, so that a comparison
+needs no tokenizer.
 
 NAME.reference, all numbers little-endian:
     8 bytes   "LACREF01"
     uint32    bytes of the header
-    header    JSON: model, file, sha256 (of the file), vocab_size, top (K below), made_by (versions),
-              texts (package and version), prompts: a list of
+    header    JSON: model, file, sha256 (of the file), vocab_size, top (K below), made_by
+              (versions), texts (package and version), prompts: a list of
                 tokens     N, the prompt's length
                 text       file of the package, text_sha256
                 offset     of the section from the header's end; bytes: its length
@@ -26,7 +26,8 @@ NAME.reference, all numbers little-endian:
                 int32  top_ids[N][K]      by falling logit, of equal ones the lower id first
                 f32    top_logits[N][K]
 --check compares FOLDER's files (CACHE may be named) with tests/model_forward.py, which computes in
-double, and writes nothing. Needs the packages torch, transformers, gguf and numpy; one model takes minutes and 12 GB.
+double, and writes nothing. Needs the packages torch, transformers, gguf and numpy; a model takes
+minutes and 12 GB.
 """
 
 import argparse

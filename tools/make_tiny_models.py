@@ -2,13 +2,14 @@
 
     make_tiny_models.py [--out FOLDER] [--check]
 
-Each model is made by `transformers` from its config class with a fixed seed and written as GGUF; its
-logits are those of `transformers` in f32. The folder (tests/data/models) then holds
+Each model is made by `transformers` from its config class with a fixed seed and written as GGUF;
+its logits are those of `transformers` in f32. The folder (tests/data/models) then holds
     tiny-NAME.gguf    F32 tensors, or F16 matrices where their values were rounded to F16 first
     tiny-NAME.logits  f32, little-endian, [tokens, vocab_size], no header
-    tiny-models.json  for each model its name, vocab_size, the prompt's ids, and `double_difference`:
-                      the largest difference to tests/model_forward.py, which computes in double,
-                      over the largest logit. A shorter prompt's logits are the first rows.
+    tiny-models.json  for each model its name, vocab_size, the prompt's ids, the lengths to test
+                      (a shorter prompt's logits are the first rows) and `double_difference`: the
+                      largest difference to tests/model_forward.py, which computes in double, over
+                      the largest logit
 --check compares the files that are there with transformers and with the forward in double, and
 writes nothing. Needs the packages torch, transformers, gguf and numpy.
 """
