@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "lacuna/activation.h"
 #include "lacuna/kv_view.h"
 
 namespace lacuna {
@@ -168,6 +169,9 @@ struct TileKernel {
   void (*multiply)(float* out, std::int64_t out_stride, const DenseRowBlock&, const void* panels,
                    std::int64_t num_panels) noexcept;
   void (*pack_dense_row)(void* row, const float* x, std::int64_t inputs) noexcept;  // int8 only
+  // lacuna/activation.h; f32 only.
+  void (*gate)(float* to, const float* gate, const float* up, std::int64_t size,
+               Activation) noexcept;
 
   // into ⊕= from: equal bits whatever is empty.
   void (*merge)(const StateBlock& into, const StateBlock& from, std::int64_t rows,

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "kernels/dense_tile.h"
+#include "kernels/gate_rows.h"
 #include "kernels/integer_product.h"
 #include "kernels/integer_tile.h"
 #include "kernels/kernel_table.h"
@@ -411,6 +412,7 @@ constexpr TileKernel make_integer_kernel() {
 constexpr TileKernel make_f32_kernel() {
   TileKernel kernel = make_kernel<F32Product>();
   kernel.multiply = multiply_panels<F32Dense>;
+  kernel.gate = gate_row;
   return kernel;
 }
 

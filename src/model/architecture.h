@@ -4,12 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "lacuna/activation.h"
 #include "lacuna/config.h"
 #include "lacuna/weights.h"
 
 namespace lacuna {
-
-enum class Activation { kSilu, kGeluTanh };
 
 // Rotary angles of a layer: position / factor · base^(−2i / dims).
 struct Rotary {

@@ -1,5 +1,6 @@
 #include "model/row_math.h"
 
+#include <bit>
 #include <cmath>
 
 namespace lacuna {
@@ -16,13 +17,6 @@ float sum_of_squares(const float* x, std::size_t size) {
   for (const float part : sums) sum += part;
   for (; at < size; ++at) sum += x[at] * x[at];
   return static_cast<float>(sum);
-}
-
-float silu(float x) { return x / (1 + std::exp(-x)); }
-
-float gelu_tanh(float x) {
-  constexpr float kRootOf2OverPi = 0.7978845608F;
-  return 0.5F * x * (1 + std::tanh(kRootOf2OverPi * (x + 0.044715F * x * x * x)));
 }
 
 }  // namespace
@@ -62,11 +56,12 @@ void rotate(float* head, const Angles& angles, bool neighbours) {
   }
 }
 
-void gate(float* to, const float* gate, const float* up, std::int64_t size, Activation activation) {
-  if (activation == Activation::kSilu) {
-    for (std::int64_t i = 0; i < size; ++i) to[i] = silu(gate[i]) * up[i];
-  } else {
-    for (std::int64_t i = 0; i < size; ++i) to[i] = gelu_tanh(gate[i]) * up[i];
+void round_to_bf16(std::uint16_t* to, const float* x, std::int64_t size) {
+  for (std::int64_t i = 0; i < size; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(x[i]);
+    const std::uint32_t rounded = (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
+    const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
+    to[i] = static_cast<std::uint16_t>(is_nan ? (bits >> 16 | 0x40U) : rounded);
   }
 }
 

@@ -39,8 +39,8 @@ Angles angles_of(const Rotary& rotary, std::span<const float> divisors, std::int
 // Turns the pairs of dims of one head.
 void rotate(float* head, const Angles& angles, bool neighbours);
 
-// to[i] = activation(gate[i]) · up[i]
-void gate(float* to, const float* gate, const float* up, std::int64_t size, Activation activation);
+// to[i] = x[i] as bfloat16, ties to even. NaN stays NaN.
+void round_to_bf16(std::uint16_t* to, const float* x, std::int64_t size);
 
 // x[i] = cap · tanh(x[i] / cap)
 void soft_cap(std::span<float> x, float cap);

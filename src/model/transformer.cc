@@ -251,8 +251,7 @@ bool Transformer::State::attention(std::size_t layer, KvCache::Step& step, std::
   if (options.kv_dtype == DType::kBf16) {  // pairs of them have a product of their own
     q_halves.resize(static_cast<std::size_t>(num_rows * q_size));
     for_rows(pool, num_rows, [&](std::int64_t row) {
-      std::transform(all + row * stride, all + row * stride + q_size,
-                     q_halves.data() + row * q_size, to_bf16);
+      round_to_bf16(q_halves.data() + row * q_size, all + row * stride, q_size);
     });
     q = tensor_view(q_halves.data(), DType::kBf16, {num_rows, shape.num_q_heads, shape.head_dim});
   }
@@ -297,7 +296,7 @@ void Transformer::State::feed_forward(std::size_t layer) {
   const std::int64_t stride = weights.gate_up.padded_outputs();
   for_rows(pool, num_rows, [&](std::int64_t row) {
     const float* const x = both + row * stride;
-    gate(inside + row * inner, x, x + inner, inner, model.architecture.activation);
+    gate(inside + row * inner, x, x + inner, inner, model.architecture.activation, options.isa);
   });
   const float* const out = product(inside, weights.down, projected);
   add(out, weights.down.padded_outputs(), weights.after_mlp_norm);
