@@ -1,5 +1,6 @@
 """The main job once: what Gemma 3 270M costs with its own layer table, all full, and window only;
-then its two kinds of layers with the real kernels, what they execute beside what was predicted.
+then its two kinds of layers with the real kernels, what they execute beside what was predicted;
+then the model itself, which generates text through its own table and through windows alone.
 
     demo.py PROGRAM
 """
@@ -127,10 +128,50 @@ def kernels_demo(program):
             f"{report['rows'][0]['isa']} kernels\n\n{kernels_table(report)}")
 
 
+TEXT = pathlib.Path("/usr/share/common-licenses/GPL-3")  # of Debian's base-files
+WORDS, NEW_TOKENS = 1100, 48
+OWN_AND_WINDOW = {"own table": [], "window only": ["--attend", "window(512)"]}
+
+
+def run_model(program, model, text, options):
+    """What `lacuna run --json` says of the model that goes on with the text."""
+    command = [program, "run", "--model", str(model), "--file", "-", "--max-tokens", str(NEW_TOKENS),
+               "--ignore-end", "--json", *options]
+    result = subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"demo: failed: {' '.join(command)}")
+    return json.loads(result.stdout)
+
+
+def generation_table(reports):
+    """One line for each layer table that generated."""
+    rows = [["", "prompt tokens", "TTFT, s", "TPOT, ms", "KV held, bytes", "predicted", ""]]
+    for name, report in reports.items():
+        steps = report["step_seconds"]
+        held, predicted = report["held_bytes"], report["predicted_held_bytes"]
+        rows.append([name, number(report["prompt_tokens"]), f"{report['first_token_seconds']:.2f}",
+                     f"{1e3 * sorted(steps)[len(steps) // 2]:.1f}", number(held), number(predicted),
+                     "equal" if held == predicted else "DIFFERENT"])
+    return table(rows)
+
+
+def generation_demo(program, model):
+    """The last step: the model runs, once with each table."""
+    text = " ".join(TEXT.read_text(encoding="utf-8").split()[:WORDS])
+    reports = {name: run_model(program, model, text, options)
+               for name, options in OWN_AND_WINDOW.items()}
+    answers = "".join(f"{name}: …{' '.join(report['text'].split())}\n"
+                      for name, report in reports.items())
+    return (f"\nThe model goes on with the first {WORDS} words of {TEXT.name}, int8 products, bf16 keys:"
+            f"\n\n{generation_table(reports)}\n{answers}")
+
+
 def main():
     program = str(pathlib.Path(sys.argv[1]).resolve())
-    print(demo(program, default_cache_dir() / "models" / GEMMA.file_name), end="", flush=True)
-    print(kernels_demo(program), end="")
+    model = default_cache_dir() / "models" / GEMMA.file_name
+    print(demo(program, model), end="", flush=True)
+    print(kernels_demo(program), end="", flush=True)
+    print(generation_demo(program, model), end="")
 
 
 if __name__ == "__main__":

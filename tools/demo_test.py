@@ -36,6 +36,17 @@ def kernel_row(attend, executed):
             "whole": {"seconds": {"p50": 0.1}}}
 
 
+class Generation(unittest.TestCase):
+    def rows(self, held):
+        report = {"prompt_tokens": 1500, "first_token_seconds": 1.5, "held_bytes": held,
+                  "predicted_held_bytes": 4096, "step_seconds": [0.03, 0.01, 0.02]}
+        return demo.generation_table({"own table": report}).splitlines()[1].split()
+
+    def test_held_bytes_stand_beside_what_was_predicted(self):
+        self.assertEqual(self.rows(4096), "own table 1,500 1.50 20.0 4,096 4,096 equal".split())
+        self.assertEqual(self.rows(8192)[-1], "DIFFERENT")
+
+
 class Kernels(unittest.TestCase):
     def rows(self, bandwidth=1e10):
         report_ = {"bandwidth": [{"bytes_per_s": bandwidth}],
