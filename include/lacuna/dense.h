@@ -28,7 +28,8 @@ class DenseWeights {
  public:
   DenseWeights() = default;
   // read_row(to, row) gives a row's numbers; threads of the pool call it together. Throws Error
-  // naming the sizes where they are not positive or the memory is refused.
+  // naming the sizes where they are not positive or the memory is refused, and the output that has
+  // a weight which is not finite or larger than 127 · 65504.
   using ReadRow = std::function<void(std::span<float> to, std::int64_t row)>;
   DenseWeights(DenseType type, std::int64_t outputs, std::int64_t inputs, const ReadRow& read_row,
                ThreadPool* pool = nullptr);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -50,30 +51,53 @@ void pack_f32(std::byte* panel, std::span<const float> row, std::int64_t output)
   for (std::size_t input = 0; input < row.size(); ++input) lanes[input * kPanelKeys] = row[input];
 }
 
+// x / scale to the nearest whole number, ties to even, + 128; written so that compilers use
+// vectors.
+void round_group(std::uint8_t (&numbers)[kDenseGroup], const float (&x)[kDenseGroup], float scale) {
+  constexpr float kLimit = 127;
+  constexpr float kMagic = 12582912;  // 1.5 · 2^23: its sum with y ends in round(y)
+  for (std::int64_t i = 0; i < kDenseGroup; ++i) {
+    const float y = std::min(std::max(x[i] / scale, -kLimit), kLimit);
+    numbers[i] = static_cast<std::uint8_t>(static_cast<int>((y + kMagic) - kMagic) + 128);
+  }
+}
+
 void pack_int8(std::byte* panel, std::span<const float> row, std::int64_t output) {
   constexpr float kLimit = 127;
   const auto inputs = static_cast<std::int64_t>(row.size());
-  for (std::int64_t group = 0; group < num_groups(inputs); ++group) {
-    std::byte* const at = panel + group * kGroupBytes;
-    const std::int64_t first = group * kDenseGroup;
-    const std::int64_t end = std::min(first + kDenseGroup, inputs);
+  for (std::int64_t first = 0; first < inputs; first += kDenseGroup, panel += kGroupBytes) {
+    float x[kDenseGroup] = {};
+    const std::int64_t count = std::min(kDenseGroup, inputs - first);
+    std::memcpy(x, row.data() + first, static_cast<std::size_t>(count) * sizeof(float));
     float largest = 0;
-    for (std::int64_t i = first; i < end; ++i) {
-      largest = std::max(largest, std::abs(row[static_cast<std::size_t>(i)]));
-    }
+    for (const float number : x) largest = std::max(largest, std::abs(number));
     const std::uint16_t bits = to_f16(largest / kLimit);
     const float scale = from_f16(bits);
-    std::memcpy(at + kGroupLanes * kPanelKeys * 4 + output * 2, &bits, 2);
-    for (std::int64_t i = 0; i < kDenseGroup; ++i) {
-      float number = 0;
-      if (first + i < end && scale > 0) {
-        number = std::nearbyint(row[static_cast<std::size_t>(first + i)] / scale);
-        number = std::clamp(number, -kLimit, kLimit);
-      }
-      at[(i / 4 * kPanelKeys + output) * 4 + i % 4] =
-          static_cast<std::byte>(static_cast<int>(number) + 128);
+    std::uint8_t numbers[kDenseGroup];
+    if (scale > 0) {
+      round_group(numbers, x, scale);
+    } else {
+      std::memset(numbers, 128, sizeof(numbers));
     }
+    for (std::int64_t lane = 0; lane < kGroupLanes; ++lane) {
+      std::memcpy(panel + (lane * kPanelKeys + output) * 4, numbers + lane * 4, 4);
+    }
+    std::memcpy(panel + kGroupLanes * kPanelKeys * 4 + output * 2, &bits, 2);
   }
+}
+
+// A number that is not finite, or whose scale would not be, has no place in whole numbers.
+void require_finite(std::span<const float> row, std::int64_t output) {
+  constexpr std::uint32_t kMostBits = 0x4afde040U;  // of 127 · 65504
+  std::uint32_t largest = 0;
+  for (const float x : row) {
+    largest = std::max(largest, std::bit_cast<std::uint32_t>(x) & 0x7fffffffU);
+  }
+  if (largest <= kMostBits) return;
+  throw Error(
+      fmt::format("output {} of a weight matrix has a weight of size {}; allowed: at most "
+                  "{}",
+                  output, std::bit_cast<float>(largest), std::bit_cast<float>(kMostBits)));
 }
 
 }  // namespace
@@ -95,6 +119,7 @@ DenseWeights::DenseWeights(DenseType type, std::int64_t outputs, std::int64_t in
     for (std::int64_t output = first * kPanelKeys; output < end * kPanelKeys; ++output) {
       if (output < outputs) {
         read_row(row, output);
+        require_finite(row, output);
       } else {
         std::ranges::fill(row, 0.0F);
       }

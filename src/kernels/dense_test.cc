@@ -174,9 +174,28 @@ TEST(Dense, ZeroesStayZeroAndPaddingIsNotRead) {
   for (const float out : product(draw(3 * 33, 9), 3, weights)) EXPECT_EQ(out, 0);
 }
 
-TEST(Dense, TakesNineBitsAWeightAtMost) {
+TEST(Dense, TakesEightAndAHalfBitsAWeight) {
   const DenseWeights weights = pack(DenseType::kInt8, Numbers(64 * 576, 1.0F), 64, 576);
   EXPECT_EQ(weights.size_bytes(), 64 * 576 * 17 / 16);
+}
+
+TEST(Dense, RefusesWeightsThatAreNotFinite) {
+  constexpr float kMost = 127 * 65504.0F;
+  for (const DenseType type : {DenseType::kF32, DenseType::kInt8}) {
+    Numbers w(20 * 40, 1.0F);
+    w[19 * 40 + 39] = kMost;
+    EXPECT_NO_THROW(pack(type, w, 20, 40));
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::nextafter(kMost, 1e9F),
+                            -std::numeric_limits<float>::infinity()}) {
+      w[19 * 40 + 39] = bad;
+      try {
+        pack(type, w, 20, 40);
+        FAIL() << bad;
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("output 19"), std::string::npos);
+      }
+    }
+  }
 }
 
 TEST(Dense, RefusesWhatDoesNotFit) {

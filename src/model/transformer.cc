@@ -372,6 +372,7 @@ KvCache& Transformer::cache() { return state_->cache; }
 std::optional<Transformer::Pass> Transformer::forward(std::span<const NewTokens> batch,
                                                       LogitRows wanted, std::stop_token stop) {
   State& state = *state_;
+  if (batch.empty()) throw Error("the batch is empty; allowed: at least one sequence");
   std::vector<StepRows> rows;
   std::vector<std::int64_t> num_tokens;
   for (const NewTokens& of : batch) {

@@ -118,7 +118,7 @@ TEST(Transformer, GivesTheSameBitsForAnyChunksPagesAndThreads) {
       TransformerOptions options = exact_options();
       options.page_size = page_size;
       Transformer transformer(model, options, three);
-      for (const std::size_t chunk : {1, 2, 7, 8, 9, 16, 39}) {
+      for (const std::size_t chunk : std::vector<std::size_t>{1, 2, 7, 8, 9, 16, 39}) {
         EXPECT_TRUE(same_bits(logits_of(transformer, tiny.prompt, chunk), expected))
             << tiny.name << ", chunks of " << chunk << ", pages of " << page_size;
       }
@@ -272,6 +272,7 @@ TEST(Transformer, RefusesTokensAndTablesThatDoNotFit) {
     const NewTokens batch[] = {{sequence, tokens}};
     EXPECT_THROW(static_cast<void>(transformer.forward(batch)), Error);
   }
+  EXPECT_THROW(static_cast<void>(transformer.forward({})), Error);
   TransformerOptions options = exact_options();
   options.table = parse_layers("full", 3, true);
   EXPECT_THROW(Transformer(model, options, pool), Error);
