@@ -45,6 +45,10 @@ class Transformer {
   Transformer& operator=(const Transformer&) = delete;
 
   const LayerTable& table() const;
+  // Goes on with another table, e.g. for decode alone. A pass that needs keys which the table
+  // before has freed is refused. Throws Error where table and model do not fit, or where the KV
+  // heads of a layer are parted otherwise than in the table that the cache was made for.
+  void use(const LayerTable& table);
   KvCache& cache();  // to create, fork and free sequences
 
   // One pass over all new tokens. Not yet committed: dropping it leaves the cache as it was.

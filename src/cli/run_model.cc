@@ -125,7 +125,11 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
 
   const std::vector<TokenId> prompt = prompt_tokens(flags, model);
   TransformerOptions options;
-  options.table = other_table(flags, model.config());
+  const std::optional<LayerTable> other = other_table(flags, model.config());
+  if (flags.decode_only && !other) {
+    throw Error("--decode-only is given without a table; allowed: with --attend or --layers");
+  }
+  if (!flags.decode_only) options.table = other;
   options.kv_dtype = kv_dtype_of(flags);
   options.exact_kv = flags.exact_kv;
   options.page_size = flags.page_size;
@@ -136,15 +140,16 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   require_memory(cache_bytes(most), "the cache");
   options.cache_bytes = cache_bytes(most);
   Transformer transformer(model, options, pool);
-  report.table = to_text(transformer.table());
-  report.table_replaced = options.table.has_value();
-  report.trained = transformer.table().trained;
+  report.table = to_text(other.value_or(transformer.table()));
+  report.table_replaced = other.has_value();
+  report.trained = other.value_or(transformer.table()).trained;
   report.kv_dtype = to_string(options.kv_dtype);
   report.isa =
       kernel_isa(options.kv_dtype == DType::kBf16 ? DType::kBf16 : DType::kF32, options.kv_dtype);
 
   GenerateOptions generating = generate_options(flags);
   generating.stop = interrupt.token();
+  if (flags.decode_only) generating.decode_table = other;
   Progress progress("prefill");
   generating.progress = [&](std::int64_t done, std::int64_t total) {
     progress(done, total, "tokens");
@@ -169,10 +174,10 @@ std::string run_text(const RunReport& report) {
   const std::int64_t generated = std::ssize(result.tokens);
   std::string text = fmt::format(
       "\nprompt {} tokens, generated {} ({}); products {}, keys {}, kernels {}, threads {}\n"
-      "layers {}{}\n"
+      "layers {}{}{}\n"
       "load {:.2f} s; first token {:.3f} s ({:.0f} prompt tokens/s)",
       result.prompt_tokens, generated, to_string(result.ended), report.products, report.kv_dtype,
-      report.isa, report.threads, report.table,
+      report.isa, report.threads, report.table, report.flags.decode_only ? ", in decode alone" : "",
       report.trained == Trained::kFalse ? " (the model was not trained with this table)" : "",
       report.load_seconds, result.first_token_seconds,
       static_cast<double>(result.prompt_tokens) / result.first_token_seconds);
@@ -219,6 +224,9 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--model", flags.model, ".gguf file")->required();
   app.add_option("--attend", flags.attend, "layer table as text in place of the model's own");
   app.add_option("--layers", flags.layers, "layer table from a file, in place of the model's own");
+  app.add_flag(
+      "--decode-only", flags.decode_only,
+      "with --attend or --layers: the model's own table reads the prompt, this one decodes");
   app.add_option("--prompt", flags.prompt, "text to go on with");
   app.add_option("--file", flags.file, "file that holds it; -: standard input");
   app.add_flag("--chat", flags.chat, "the text is a user's message to a chat model");

@@ -19,6 +19,7 @@ struct RunFlags {
   std::string model;
   std::string attend;
   std::string layers;
+  bool decode_only = false;
   std::string prompt;
   std::string file;  // "-": standard input
   bool chat = false;

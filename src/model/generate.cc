@@ -77,6 +77,7 @@ class Run {
     result_.prompt_tokens = std::ssize(prompt);
     std::optional<TokenId> next = prefill(prompt);
     result_.first_token_seconds = seconds_since(begin);
+    if (options_.decode_table) transformer_.use(*options_.decode_table);
     result_.ended = most < options_.max_tokens ? Ended::kContext : Ended::kMaxTokens;
     while (next && std::ssize(result_.tokens) < most && take(*next)) {
       if (std::ssize(result_.tokens) == most) break;

@@ -37,10 +37,9 @@ class Buffer {
   std::vector<float> numbers_;
 };
 
-LayerTable table_of(const Model& model, const TransformerOptions& options) {
-  LayerTable table = options.table.value_or(model.config().table);
+LayerTable checked(const Model::State& model, const LayerTable& table) {
   if (!table.causal) throw Error("the layer table is bidirectional; allowed: causal ones");
-  check(model.config().shape, table);
+  check(model.config.shape, table);
   for (std::size_t layer = 0; layer < table.layers.size(); ++layer) {
     if (table.layers[layer].mixer == Mixer::kSoftmax && !table.layers[layer].kv_from) continue;
     throw Error(fmt::format(
@@ -62,6 +61,9 @@ CacheShape cache_shape(const Retention& retention, const TransformerOptions& opt
 
 struct Transformer::State {
   State(const Model& of, const TransformerOptions& with, ThreadPool& threads);
+
+  void find_kinds();
+  void use(const LayerTable& other);
 
   // A pass, in the order in which it computes.
   void start(std::span<const NewTokens> batch);
@@ -109,10 +111,21 @@ Transformer::State::State(const Model& of, const TransformerOptions& with, Threa
     : model(of.state()),
       options(with),
       pool(threads),
-      table(table_of(of, with)),
+      table(checked(model, with.table.value_or(model.config.table))),
       retention(table, model.config.shape),
       cache(cache_shape(retention, with), PoolOptions{.budget_bytes = with.cache_bytes}),
       rows(model.output.type(), with.isa) {
+  find_kinds();
+  for (const Rotary& rotary : model.architecture.rotary) {
+    const auto same = std::ranges::find(rotaries, rotary);
+    rotary_of_layer.push_back(static_cast<std::size_t>(same - rotaries.begin()));
+    if (same == rotaries.end()) rotaries.push_back(rotary);
+  }
+}
+
+void Transformer::State::find_kinds() {
+  kinds.clear();
+  kind_of_layer.clear();
   for (std::size_t layer = 0; layer < table.layers.size(); ++layer) {
     const LayerShape& shape = model.config.shape.layers[layer];
     PlanKind kind = {topologies_of_heads(table.layers[layer], table.causal, static_cast<int>(layer),
@@ -121,11 +134,19 @@ Transformer::State::State(const Model& of, const TransformerOptions& with, Threa
     const auto known = std::ranges::find(kinds, kind);
     kind_of_layer.push_back(static_cast<std::size_t>(known - kinds.begin()));
     if (known == kinds.end()) kinds.push_back(std::move(kind));
-    const Rotary& rotary = model.architecture.rotary[layer];
-    const auto same = std::ranges::find(rotaries, rotary);
-    rotary_of_layer.push_back(static_cast<std::size_t>(same - rotaries.begin()));
-    if (same == rotaries.end()) rotaries.push_back(rotary);
   }
+}
+
+void Transformer::State::use(const LayerTable& other) {
+  Retention keeps(checked(model, other), model.config.shape);
+  if (keeps.layers() != retention.layers()) {
+    throw Error(
+        "the layer table parts its KV heads otherwise than the cache does; allowed: one "
+        "that keeps the same positions for the same heads");
+  }
+  table = other;
+  retention = std::move(keeps);
+  find_kinds();
 }
 
 // ---- Rows ---------------------------------------------------------------------------------------
@@ -368,6 +389,7 @@ Transformer::~Transformer() = default;
 
 const LayerTable& Transformer::table() const { return state_->table; }
 KvCache& Transformer::cache() { return state_->cache; }
+void Transformer::use(const LayerTable& table) { state_->use(table); }
 
 std::optional<Transformer::Pass> Transformer::forward(std::span<const NewTokens> batch,
                                                       LogitRows wanted, std::stop_token stop) {

@@ -215,6 +215,37 @@ TEST(Transformer, RunsWithAnyLayerTable) {
   }
 }
 
+TEST(Transformer, GoesOnWithAnotherTableWhoseKeysAreThere) {
+  ThreadPool pool(2);
+  for (const TinyModel& tiny : tiny_models()) {
+    const Model model(kFolder + tiny.name + ".gguf", kExact, &pool);
+    const auto num_layers = static_cast<int>(model.config().table.layers.size());
+    const auto table = [&](const char* text) { return parse_layers(text, num_layers, true); };
+    TransformerOptions options = exact_options();
+    options.table = table("full");
+    Transformer transformer(model, options, pool);
+    const std::span<const TokenId> prompt = tiny.prompt;
+    const SequenceId sequence = transformer.cache().create();
+    const NewTokens first[] = {{sequence, prompt.first(39)}};
+    transformer.forward(first)->commit();
+    const SequenceId other = transformer.cache().fork(sequence);
+    const auto last_logits = [&](SequenceId of) {
+      const NewTokens batch[] = {{of, prompt.last(1)}};
+      auto pass = transformer.forward(batch);
+      Logits logits(pass->logits(0).begin(), pass->logits(0).end());
+      pass->commit();
+      return logits;
+    };
+    const Logits full = last_logits(sequence);
+    transformer.use(table("window(40)"));
+    EXPECT_TRUE(same_bits(last_logits(other), full)) << tiny.name;
+    transformer.use(table("window(4)"));
+    EXPECT_FALSE(same_bits(last_logits(sequence), full)) << tiny.name;
+    transformer.use(table("full"));
+    EXPECT_THROW(last_logits(sequence), Error) << "keys of the first page are gone";
+  }
+}
+
 TEST(Transformer, HoldsWhatTheTablePredicts) {
   ThreadPool pool(2);
   for (const TinyModel& tiny : tiny_models()) {
