@@ -73,12 +73,12 @@ TEST_P(ModelReference, ExactNumbersAnswerAsTransformers) {
   EXPECT_LT(std::abs(agreed.nll_difference()), 1e-5);
 }
 
-// NLL is to be within 0.5 %. So few positions show it to some 0.2 % only.
+// NLL is to be within 0.5 %. So few positions show it to some 0.3 % only.
 TEST_P(ModelReference, WholeNumbersInProductsStayNear) {
   const Model fast = load(DenseType::kInt8);
   const auto expect_near = [](const Agreement& agreed, double most_divergence) {
     EXPECT_LT(agreed.divergence, most_divergence);
-    EXPECT_LT(agreed.nll_error(), 3e-3);
+    EXPECT_LT(agreed.nll_error(), 4e-3);
     EXPECT_LT(std::abs(agreed.nll_difference()), 5e-3 + 2 * agreed.nll_error());
   };
   expect_near(agreement(fast, DType::kBf16), GetParam().most_divergence_bf16);
