@@ -17,16 +17,24 @@ struct ChatMessage {
   std::string content;
 };
 
-// The family of the file's `tokenizer.chat_template`. Throws Error naming the file where it has
-// none, or one of another family: no template is run here.
-ChatFamily chat_family(std::span<const std::uint8_t> bytes, const GgufHeader& header,
-                       const std::string& name);
+// What is known of a template: none is run here.
+struct ChatTemplate {
+  ChatFamily family = ChatFamily::kChatMl;
+  std::string default_system;  // of a ChatML chat that begins with no system message; "": none
+};
+
+// Of the file's `tokenizer.chat_template`. Throws Error naming the file where it has none, or one
+// of another family.
+ChatTemplate chat_template(std::span<const std::uint8_t> bytes, const GgufHeader& header,
+                           const std::string& name);
 
 // The messages as the family writes them, and the beginning of the assistant's answer. To be
 // encoded with parse_special. Without the mark of beginning of text, which encode() adds. Throws
 // Error for an unknown role, and for a system message that is not the first.
 //
-// Gemma has no system role: its text stands before the first user's.
-std::string chat_text(ChatFamily family, std::span<const ChatMessage> messages);
+// Gemma and Llama 3 take the white space off both ends of a message, as their templates do. Gemma
+// has no system role: its text stands before the first user's, and its turns alternate, the user's
+// first. Llama 3.1's lines about dates are not written.
+std::string chat_text(const ChatTemplate& chat, std::span<const ChatMessage> messages);
 
 }  // namespace lacuna

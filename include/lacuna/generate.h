@@ -46,12 +46,14 @@ struct Generated {
   std::int64_t prompt_tokens = 0;
   double first_token_seconds = 0;    // from the start to the first token (TTFT)
   std::vector<double> step_seconds;  // of each later token (TPOT)
+  std::int64_t held_tokens = 0;      // that passed through the model: the last one did not
   std::int64_t held_bytes = 0;       // keys and values at the end, summed from the pages
   Ledger prefill;                    // what attention executed for the prompt
 };
 
-// Bytes that keys and values of a sequence of so many tokens take at most, chunks of the prompt in
-// flight: what a cache for it must have room for.
+// Bytes that keys and values of a sequence of so many tokens take while a step writes the last
+// `in_flight` of them: with a chunk in flight what a cache for it must have room for, with 0 what
+// is held between steps.
 std::int64_t predicted_kv_bytes(const LayerTable& table, const ModelShape& shape,
                                 const TransformerOptions& options, std::int64_t tokens,
                                 std::int64_t in_flight);

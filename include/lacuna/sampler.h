@@ -9,7 +9,7 @@
 namespace lacuna {
 
 // In this order: probabilities are those of logits / temperature; of these the top_k largest stay,
-// of these the fewest whose sum reaches top_p of all, of these those of at least min_p times the
+// of these the fewest whose sum reaches top_p of theirs, of these those of at least min_p times the
 // largest; one of them is drawn. Equal ones count by id, lower first.
 struct SamplerOptions {
   double temperature = 0;  // 0: the largest logit, whatever the others say
@@ -27,7 +27,7 @@ class Sampler {
   // or more, top_p in (0, 1], min_p in [0, 1].
   explicit Sampler(const SamplerOptions& options);
 
-  // Throws Error where no logit is finite.
+  // Throws Error where the largest logit is not finite. NaN is never picked.
   TokenId pick(std::span<const float> logits);
 
  private:

@@ -118,7 +118,9 @@ void add_run(CLI::App& app, RunFlags& flags) {
       "  lacuna run --model gemma-3-270m-q4_k_m.gguf --prompt 'The capital of France is'\n"
       "  lacuna run --model smollm2-135m-q4_1.gguf --file book.txt --attend "
       "'window(1024)+sink(4)'\n"
-      "  lacuna run --model model.gguf --chat --prompt 'What is a KV cache?' --temperature 0.7");
+      "  lacuna run --model model.gguf --chat --prompt 'What is a KV cache?' --temperature 0.7\n"
+      "The answer goes to standard output as it comes, the figures to standard error. Ctrl-C ends\n"
+      "the answer; what was done is printed, and the exit code is 0.");
   verb->callback([&flags] { run_model(flags, print); });
 }
 

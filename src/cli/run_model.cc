@@ -35,6 +35,9 @@ std::string prompt_text(const RunFlags& flags) {
   if (!flags.prompt.empty() && !flags.file.empty()) {
     throw Error("--prompt and --file are both given; allowed: one text");
   }
+  if (!flags.system.empty() && !flags.chat) {
+    throw Error("--system is given without --chat; allowed: both");
+  }
   if (flags.prompt.empty() && flags.file.empty()) {
     throw Error("no prompt is given; allowed: --prompt TEXT, --file FILE, --file - (input)");
   }
@@ -51,16 +54,12 @@ std::string prompt_text(const RunFlags& flags) {
   return text;
 }
 
-std::vector<TokenId> prompt_tokens(const RunFlags& flags, const Model& model) {
-  if (!flags.system.empty() && !flags.chat) {
-    throw Error("--system is given without --chat; allowed: both");
-  }
-  std::string text = prompt_text(flags);
+std::vector<TokenId> prompt_tokens(const RunFlags& flags, std::string text, const Model& model) {
   if (flags.chat) {
     std::vector<ChatMessage> messages;
     if (!flags.system.empty()) messages.push_back({"system", flags.system});
     messages.push_back({"user", std::move(text)});
-    text = chat_text(model.chat_family(), messages);
+    text = chat_text(model.chat_template(), messages);
   }
   EncodeOptions options;
   options.parse_special = flags.chat || !flags.no_special;
@@ -72,19 +71,12 @@ DType kv_dtype_of(const RunFlags& flags) {
   return parse_kv_dtype(flags.kv_dtype);
 }
 
-// The table that runs, and what is said of it.
-std::optional<LayerTable> other_table(const RunFlags& flags, const ModelConfig& config) {
-  if (!flags.attend.empty() && !flags.layers.empty()) {
-    throw Error("--attend and --layers are both given; allowed: one table");
-  }
+Subject subject_of(const RunFlags& flags) {
   ModelFlags model;
   model.model = flags.model;
   model.attend = flags.attend;
   model.layers = flags.layers;
-  if (flags.attend.empty() && flags.layers.empty()) return std::nullopt;
-  LayerTable table = make_subject(model).table;
-  if (table.layers != config.table.layers) table.trained = Trained::kFalse;
-  return table;
+  return make_subject(model);
 }
 
 GenerateOptions generate_options(const RunFlags& flags) {
@@ -109,9 +101,18 @@ std::int64_t cache_bytes(std::int64_t predicted) {
 
 void run_model(const RunFlags& flags, const std::function<void(const std::string&)>& print) {
   const Interrupt interrupt;
+  GenerateOptions generating = generate_options(flags);
+  const Sampler refuses_options(generating.sampler);
+  TransformerOptions options;
+  options.kv_dtype = kv_dtype_of(flags);
+  options.exact_kv = flags.exact_kv;
+  options.page_size = flags.page_size;
+  std::string text = prompt_text(flags);
   RunReport report;
   report.flags = flags;
   report.cpu = read_cpu_info();
+  report.subject = subject_of(flags);
+  if (report.subject.table_replaced) options.table = report.subject.table;
   report.threads = flags.threads > 0 ? flags.threads : num_allowed_cpus();
   ThreadPool pool(report.threads);
 
@@ -122,49 +123,36 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   report.load_seconds = seconds_since(begin);
   report.weight_bytes = model.weight_bytes();
   report.products = to_string(model_options.products);
-
-  const std::vector<TokenId> prompt = prompt_tokens(flags, model);
-  TransformerOptions options;
-  const std::optional<LayerTable> other = other_table(flags, model.config());
-  if (flags.decode_only && !other) {
-    throw Error("--decode-only is given without a table; allowed: with --attend or --layers");
-  }
-  if (!flags.decode_only) options.table = other;
-  options.kv_dtype = kv_dtype_of(flags);
-  options.exact_kv = flags.exact_kv;
-  options.page_size = flags.page_size;
-  const LayerTable& table = options.table ? *options.table : model.config().table;
-  const std::int64_t tokens = std::ssize(prompt) + flags.max_tokens;
-  const std::int64_t most = predicted_kv_bytes(table, model.config().shape, options, tokens,
-                                               std::min(flags.chunk, tokens));
-  require_memory(cache_bytes(most), "the cache");
-  options.cache_bytes = cache_bytes(most);
-  Transformer transformer(model, options, pool);
-  report.table = to_text(other.value_or(transformer.table()));
-  report.table_replaced = other.has_value();
-  report.trained = other.value_or(transformer.table()).trained;
   report.kv_dtype = to_string(options.kv_dtype);
   report.isa =
       kernel_isa(options.kv_dtype == DType::kBf16 ? DType::kBf16 : DType::kF32, options.kv_dtype);
 
-  GenerateOptions generating = generate_options(flags);
+  const std::vector<TokenId> prompt = prompt_tokens(flags, std::move(text), model);
+  const ModelShape& shape = model.config().shape;
+  const auto predicted = [&](std::int64_t tokens, std::int64_t in_flight) {
+    return predicted_kv_bytes(report.subject.table, shape, options, tokens, in_flight);
+  };
+  const std::int64_t asked = std::ssize(prompt) + flags.max_tokens;
+  const std::int64_t tokens = std::min(asked, shape.context_length.value_or(asked));
+  options.cache_bytes = cache_bytes(predicted(tokens, std::min(flags.chunk, tokens)));
+  require_memory(options.cache_bytes, "the cache");
+  Transformer transformer(model, options, pool);
+
   generating.stop = interrupt.token();
-  if (flags.decode_only) generating.decode_table = other;
   Progress progress("prefill");
   generating.progress = [&](std::int64_t done, std::int64_t total) {
     progress(done, total, "tokens");
   };
-  if (!flags.json) generating.text = [&](std::string_view text) { print(std::string(text)); };
+  if (!flags.json) generating.text = [&](std::string_view more) { print(std::string(more)); };
   report.result = generate(transformer, model, prompt, generating);
-  const std::int64_t length = std::ssize(prompt) + std::ssize(report.result.step_seconds);
-  report.predicted_held_bytes = predicted_kv_bytes(table, model.config().shape, options, length, 1);
+  report.predicted_held_bytes = predicted(report.result.held_tokens, 0);
   report.peak_memory_bytes = peak_memory_bytes();
   if (flags.json) {
     print(run_json(report));
   } else {
     print("\n");
-    const std::string text = run_text(report);
-    std::fwrite(text.data(), 1, text.size(), stderr);
+    const std::string figures = run_text(report);
+    std::fwrite(figures.data(), 1, figures.size(), stderr);
   }
 }
 
@@ -174,11 +162,13 @@ std::string run_text(const RunReport& report) {
   const std::int64_t generated = std::ssize(result.tokens);
   std::string text = fmt::format(
       "\nprompt {} tokens, generated {} ({}); products {}, keys {}, kernels {}, threads {}\n"
-      "layers {}{}{}\n"
+      "layers {}{}\n"
       "load {:.2f} s; first token {:.3f} s ({:.0f} prompt tokens/s)",
       result.prompt_tokens, generated, to_string(result.ended), report.products, report.kv_dtype,
-      report.isa, report.threads, report.table, report.flags.decode_only ? ", in decode alone" : "",
-      report.trained == Trained::kFalse ? " (the model was not trained with this table)" : "",
+      report.isa, report.threads, to_text(report.subject.table),
+      report.subject.table.trained == Trained::kFalse
+          ? " (the model was not trained with this table)"
+          : "",
       report.load_seconds, result.first_token_seconds,
       static_cast<double>(result.prompt_tokens) / result.first_token_seconds);
   if (!result.step_seconds.empty()) {
@@ -192,41 +182,53 @@ std::string run_text(const RunReport& report) {
   return text;
 }
 
+Json request_json(const RunFlags& flags) {
+  return {{"chat", flags.chat},          {"max_tokens", flags.max_tokens},
+          {"chunk_tokens", flags.chunk}, {"temperature", flags.temperature},
+          {"top_k", flags.top_k},        {"top_p", flags.top_p},
+          {"min_p", flags.min_p},        {"seed", flags.seed},
+          {"stop_texts", flags.stop},    {"ignore_end", flags.ignore_end},
+          {"overflow", flags.overflow},  {"exact_kv", flags.exact_kv},
+          {"page_size", flags.page_size}};
+}
+
 std::string run_json(const RunReport& report) {
   const Generated& result = report.result;
-  const Json json = {{"format", "lacuna.result"},
-                     {"format_version", 1},
-                     {"kind", "run"},
-                     {"model", report.flags.model},
-                     {"layers", report.table},
-                     {"table_replaced", report.table_replaced},
-                     {"trained", to_string(report.trained)},
-                     {"threads", report.threads},
-                     {"products", report.products},
-                     {"kv_dtype", report.kv_dtype},
-                     {"isa", report.isa},
-                     {"prompt_tokens", result.prompt_tokens},
-                     {"tokens", result.tokens},
-                     {"text", result.text},
-                     {"ended", to_string(result.ended)},
-                     {"load_seconds", report.load_seconds},
-                     {"first_token_seconds", result.first_token_seconds},
-                     {"step_seconds", result.step_seconds},
-                     {"held_bytes", result.held_bytes},
-                     {"predicted_held_bytes", report.predicted_held_bytes},
-                     {"executed_pairs", result.prefill.executed_pairs},
-                     {"weight_bytes", report.weight_bytes},
-                     {"peak_memory_bytes", report.peak_memory_bytes}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const Json document = {{"format", "lacuna-run"},
+                         {"format_version", 1},
+                         {"kind", "measured"},
+                         {"interrupted", result.ended == Ended::kInterrupted},
+                         {"model", subject_json(report.subject)},
+                         {"layers", to_text(report.subject.table)},
+                         {"machine",
+                          {{"cpu", report.cpu.model_name},
+                           {"num_allowed_cpus", report.cpu.num_allowed_cpus},
+                           {"isas", kernel_isas()}}},
+                         {"request", request_json(report.flags)},
+                         {"threads", report.threads},
+                         {"products", report.products},
+                         {"kv_dtype", report.kv_dtype},
+                         {"isa", report.isa},
+                         {"prompt_tokens", result.prompt_tokens},
+                         {"tokens", result.tokens},
+                         {"text", result.text},
+                         {"ended", to_string(result.ended)},
+                         {"load_seconds", report.load_seconds},
+                         {"first_token_seconds", result.first_token_seconds},
+                         {"step_seconds", result.step_seconds},
+                         {"held_tokens", result.held_tokens},
+                         {"held_bytes", result.held_bytes},
+                         {"predicted_held_bytes", report.predicted_held_bytes},
+                         {"executed_pairs", result.prefill.executed_pairs},
+                         {"weight_bytes", report.weight_bytes},
+                         {"peak_memory_bytes", report.peak_memory_bytes}};
+  return document_text(document);
 }
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--model", flags.model, ".gguf file")->required();
   app.add_option("--attend", flags.attend, "layer table as text in place of the model's own");
   app.add_option("--layers", flags.layers, "layer table from a file, in place of the model's own");
-  app.add_flag(
-      "--decode-only", flags.decode_only,
-      "with --attend or --layers: the model's own table reads the prompt, this one decodes");
   app.add_option("--prompt", flags.prompt, "text to go on with");
   app.add_option("--file", flags.file, "file that holds it; -: standard input");
   app.add_flag("--chat", flags.chat, "the text is a user's message to a chat model");
@@ -239,7 +241,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--top-p", flags.top_p, "the likeliest tokens whose sum is this (1)");
   app.add_option("--min-p", flags.min_p, "tokens of this share of the likeliest one's (0)");
   add_number(app, "--seed", flags.seed, 0, INT64_MAX, "of the draws (0)");
-  app.add_option("--stop", flags.stop, "text before which the answer ends; may be repeated");
+  app.add_option("--stop", flags.stop, "text before which the answer ends; may be repeated")
+      ->allow_extra_args(false);
   app.add_flag("--ignore-end", flags.ignore_end, "go on after an end-of-text token");
   app.add_option("--overflow", flags.overflow, "at the end of the context")
       ->check(CLI::IsMember({"error", "stop"}));

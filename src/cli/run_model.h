@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/options.h"
 #include "lacuna/cpu.h"
 #include "lacuna/generate.h"
 
@@ -48,9 +49,7 @@ void add_run_flags(CLI::App& app, RunFlags& flags);
 struct RunReport {
   RunFlags flags;
   CpuInfo cpu;
-  std::string table;
-  bool table_replaced = false;
-  Trained trained = Trained::kUnknown;
+  Subject subject;
   std::int64_t threads = 1;
   std::string products;
   std::string kv_dtype;
@@ -65,8 +64,9 @@ std::string run_text(const RunReport& report);  // the figures, not the answer
 std::string run_json(const RunReport& report);
 
 // Runs the model; `print` gets the answer as it comes, or one JSON document. The figures of text go
-// to the standard error stream. Throws Error where flags exclude each other and as the library
-// does.
+// to the standard error stream. Ctrl-C ends the answer, not the report: what was done until then is
+// printed, as the other long verbs do, and says that it was interrupted. Throws Error where flags
+// exclude each other, before the model is loaded, and as the library does.
 void run_model(const RunFlags& flags, const std::function<void(const std::string&)>& print);
 
 }  // namespace lacuna::cli

@@ -13,6 +13,18 @@
 namespace lacuna {
 namespace {
 
+// The entry, which is one text or one number; nullptr where it is absent.
+const GgufEntry* find_one(const WeightFile& file, const std::string& key, bool is_text) {
+  const GgufEntry* const entry = file.header().find(key);
+  if (entry == nullptr) return nullptr;
+  if (entry->is_array || (entry->type == GgufType::kString) != is_text) {
+    throw Error(fmt::format("{}: {} is a {}{}; allowed: one {}", file.path(), key,
+                            entry->is_array ? "list of " : "", to_string(entry->type),
+                            is_text ? "text" : "number"));
+  }
+  return entry;
+}
+
 // Metadata of one file under its architecture's prefix.
 class Metadata {
  public:
@@ -20,7 +32,7 @@ class Metadata {
       : file_(file), architecture_(std::move(architecture)) {}
 
   std::optional<double> number(std::string_view key) const {
-    const GgufEntry* const entry = file_.header().find(full(key));
+    const GgufEntry* const entry = find_one(file_, full(key), false);
     if (entry == nullptr) return std::nullopt;
     return gguf_real(file_.bytes(), *entry);
   }
@@ -34,7 +46,7 @@ class Metadata {
     return *value;
   }
   std::string text(std::string_view key, std::string otherwise) const {
-    const GgufEntry* const entry = file_.header().find(full(key));
+    const GgufEntry* const entry = find_one(file_, full(key), true);
     if (entry == nullptr) return otherwise;
     return std::string(gguf_texts(file_.bytes(), *entry).front());
   }
@@ -47,7 +59,7 @@ class Metadata {
 
 std::string architecture_name(const WeightFile& file) {
   constexpr std::array<std::string_view, 3> kKnown = {"llama", "gemma2", "gemma3"};
-  const GgufEntry* const entry = file.header().find("general.architecture");
+  const GgufEntry* const entry = find_one(file, "general.architecture", true);
   if (entry == nullptr) throw Error(file.path() + ": general.architecture is absent");
   std::string name(gguf_texts(file.bytes(), *entry).front());
   if (std::ranges::find(kKnown, name) == kKnown.end()) {
@@ -98,6 +110,12 @@ void set_gemma(Architecture& to, const Metadata& metadata, const ModelConfig& co
   to.embedding_scale = std::sqrt(static_cast<float>(to.hidden_size));
   to.norms_after = true;
   to.rotates_neighbours = false;
+  // The models of 27B scale by another width than their heads', which no key says.
+  const std::size_t layers_of_27b = to.name == "gemma2" ? 46 : 62;
+  if (config.shape.layers.size() == layers_of_27b) {
+    to.sm_scale = 1 / std::sqrt(static_cast<float>(to.hidden_size) /
+                                static_cast<float>(config.shape.layers.front().num_q_heads));
+  }
   if (to.name == "gemma2") {
     to.attention_softcap = static_cast<float>(metadata.positive("attn_logit_softcapping", 50));
     to.logit_softcap = static_cast<float>(metadata.positive("final_logit_softcapping", 30));

@@ -29,19 +29,60 @@ void check(std::span<const ChatMessage> messages) {
   }
 }
 
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n\f\v";
+  const std::size_t begin = text.find_first_not_of(kBlank);
+  if (begin == std::string_view::npos) return "";
+  return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
+}
+
 std::string gemma_text(std::span<const ChatMessage> messages) {
   std::string text;
   std::string before;
+  bool users_turn = true;
   for (const ChatMessage& message : messages) {
     if (message.role == "system") {
       before = message.content + "\n\n";
       continue;
     }
-    const std::string_view role = message.role == "user" ? "user" : "model";
-    text += fmt::format("<start_of_turn>{}\n{}{}<end_of_turn>\n", role, std::exchange(before, ""),
-                        message.content);
+    if ((message.role == "user") != users_turn) {
+      throw Error(
+          fmt::format("two messages follow each other, or the first is not the user's: "
+                      "'{}'; allowed by Gemma: user and assistant in turn",
+                      message.role));
+    }
+    text += fmt::format("<start_of_turn>{}\n{}{}<end_of_turn>\n", users_turn ? "user" : "model",
+                        std::exchange(before, ""), trimmed(message.content));
+    users_turn = !users_turn;
   }
+  if (!before.empty()) throw Error("a system message stands alone; allowed: before a user's");
   return text + "<start_of_turn>model\n";
+}
+
+std::string chatml_text(std::string_view role, std::string_view content) {
+  return fmt::format("<|im_start|>{}\n{}<|im_end|>\n", role, content);
+}
+
+// The system message that a ChatML template writes by itself: a literal of it that goes from the
+// mark of its beginning to that of its end. Its line end is one, or the two characters \\n.
+std::string default_system(std::string_view text) {
+  constexpr std::string_view kBegin = "<|im_start|>system";
+  for (std::size_t at = text.find(kBegin); at != std::string_view::npos;
+       at = text.find(kBegin, at)) {
+    at += kBegin.size();
+    std::string_view rest = text.substr(at);
+    if (!rest.starts_with("\n") && !rest.starts_with("\\n")) continue;
+    rest.remove_prefix(rest.front() == '\n' ? 1 : 2);
+    rest = rest.substr(0, rest.find_first_of("'\""));
+    const std::size_t end = rest.find("<|im_end|>");
+    if (end == std::string_view::npos) continue;
+    std::string found(rest.substr(0, end));
+    for (std::size_t line = 0; (line = found.find("\\n", line)) != std::string::npos;) {
+      found.replace(line, 2, "\n");
+    }
+    return found;
+  }
+  return "";
 }
 
 }  // namespace
@@ -58,11 +99,14 @@ std::string_view to_string(ChatFamily family) {
   return "";
 }
 
-ChatFamily chat_family(std::span<const std::uint8_t> bytes, const GgufHeader& header,
-                       const std::string& name) {
+ChatTemplate chat_template(std::span<const std::uint8_t> bytes, const GgufHeader& header,
+                           const std::string& name) {
   const GgufEntry* const entry = header.find("tokenizer.chat_template");
   if (entry == nullptr) {
     throw Error(name + " has no chat template (tokenizer.chat_template), so it is no chat model");
+  }
+  if (entry->is_array || entry->type != GgufType::kString) {
+    throw Error(name + ": tokenizer.chat_template is no text; allowed: one text");
   }
   const std::string_view text = gguf_texts(bytes, *entry).front();
   const std::pair<std::string_view, ChatFamily>* found = nullptr;
@@ -81,18 +125,23 @@ ChatFamily chat_family(std::span<const std::uint8_t> bytes, const GgufHeader& he
                 ": tokenizer.chat_template is of no known family; known: those that write "
                 "<|im_start|>, <start_of_turn> or <|start_header_id|>");
   }
-  return found->second;
+  const bool chatml = found->second == ChatFamily::kChatMl;
+  return {found->second, chatml ? default_system(text) : ""};
 }
 
-std::string chat_text(ChatFamily family, std::span<const ChatMessage> messages) {
+std::string chat_text(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
   check(messages);
-  if (family == ChatFamily::kGemma) return gemma_text(messages);
-  const bool chatml = family == ChatFamily::kChatMl;
+  if (chat.family == ChatFamily::kGemma) return gemma_text(messages);
+  const bool chatml = chat.family == ChatFamily::kChatMl;
   std::string text;
+  const bool has_system = !messages.empty() && messages.front().role == "system";
+  if (!chat.default_system.empty() && !has_system) {
+    text += chatml_text("system", chat.default_system);
+  }
   for (const ChatMessage& message : messages) {
-    text += chatml ? fmt::format("<|im_start|>{}\n{}<|im_end|>\n", message.role, message.content)
+    text += chatml ? chatml_text(message.role, message.content)
                    : fmt::format("<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>",
-                                 message.role, message.content);
+                                 message.role, trimmed(message.content));
   }
   return text +
          (chatml ? "<|im_start|>assistant\n" : "<|start_header_id|>assistant<|end_header_id|>\n\n");

@@ -82,19 +82,22 @@ class Run {
     while (next && std::ssize(result_.tokens) < most && take(*next)) {
       if (std::ssize(result_.tokens) == most) break;
       const Clock::time_point step = Clock::now();
-      next = forward({&*next, 1});
+      next = picked(forward({&*next, 1}));
       if (next) result_.step_seconds.push_back(seconds_since(step));
     }
     if (!next) result_.ended = Ended::kInterrupted;
-    if (!stops_.met()) emit(stops_.push(stream_.finish()) + stops_.finish());
+    if (!stops_.met()) finish();
     const std::vector<std::int64_t> held = transformer_.cache().held_bytes(sequence_);
+    result_.held_tokens = transformer_.cache().length(sequence_);
     result_.held_bytes = std::accumulate(held.begin(), held.end(), std::int64_t{0});
     return std::move(result_);
   }
 
  private:
-  // The token after these; nullopt once a stop is asked for.
-  std::optional<TokenId> forward(std::span<const TokenId> tokens) {
+  using Logits = std::optional<std::span<const float>>;
+
+  // Of the token after these; nullopt once a stop is asked for.
+  Logits forward(std::span<const TokenId> tokens) {
     const NewTokens batch[] = {{sequence_, tokens}};
     auto pass = transformer_.forward(batch, LogitRows::kLast, options_.stop);
     if (!pass) {
@@ -103,25 +106,30 @@ class Run {
                               transformer_.cache().length(sequence_)));
     }
     ledger_ = pass->ledger();
-    const TokenId next = sampler_.pick(pass->logits(0));
     pass->commit();
-    return next;
+    return pass->logits(0);
+  }
+
+  // Once a token: a draw for each chunk would make the answer depend on their size.
+  std::optional<TokenId> picked(const Logits& logits) {
+    if (!logits) return std::nullopt;
+    return sampler_.pick(*logits);
   }
 
   std::optional<TokenId> prefill(std::span<const TokenId> prompt) {
-    std::optional<TokenId> next;
+    Logits logits;
     for (std::size_t first = 0; first < prompt.size();) {
       const auto chunk = prompt.subspan(
           first, std::min(static_cast<std::size_t>(options_.chunk), prompt.size() - first));
-      next = forward(chunk);
-      if (!next) return std::nullopt;
+      logits = forward(chunk);
+      if (!logits) return std::nullopt;
       result_.prefill += ledger_;
       first += chunk.size();
       if (options_.progress) {
         options_.progress(static_cast<std::int64_t>(first), std::ssize(prompt));
       }
     }
-    return next;
+    return picked(logits);
   }
 
   // False where the answer ends with this token.
@@ -134,6 +142,13 @@ class Run {
     emit(stops_.push(stream_.push(token)));
     if (stops_.met()) result_.ended = Ended::kStopText;
     return !stops_.met();
+  }
+
+  // What was held back for a character or a stop text that did not become whole.
+  void finish() {
+    emit(stops_.push(stream_.finish()));
+    if (stops_.met()) result_.ended = Ended::kStopText;
+    emit(stops_.finish());
   }
 
   void emit(const std::string& text) {

@@ -130,8 +130,8 @@ Model& Model::operator=(Model&&) noexcept = default;
 const ModelConfig& Model::config() const { return state_->config; }
 const Tokenizer& Model::tokenizer() const { return *state_->tokenizer; }
 const std::string& Model::path() const { return state_->file.path(); }
-ChatFamily Model::chat_family() const {
-  return lacuna::chat_family(state_->file.bytes(), state_->file.header(), path());
+ChatTemplate Model::chat_template() const {
+  return lacuna::chat_template(state_->file.bytes(), state_->file.header(), path());
 }
 
 std::int64_t Model::weight_bytes() const {

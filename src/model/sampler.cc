@@ -40,7 +40,7 @@ TokenId Sampler::pick(std::span<const float> logits) {
     return std::isnan(a) || a < b;  // NaN is below all
   });
   if (largest == logits.end() || !std::isfinite(*largest)) {
-    throw Error("the model's logits are not finite");
+    throw Error("the largest of the model's logits is not finite");
   }
   if (options_.temperature == 0) return static_cast<TokenId>(largest - logits.begin());
   order_.resize(logits.size());
@@ -67,7 +67,8 @@ TokenId Sampler::pick(std::span<const float> logits) {
   }
   double kept = 0;
   std::size_t count = 0;
-  while (count < weights.size() && weights[count] >= options_.min_p) {
+  // A weight of 0 is never drawn, also not where the draw's rounding leaves something to the end.
+  while (count < weights.size() && weights[count] > 0 && weights[count] >= options_.min_p) {
     kept += weights[count++];
     if (kept >= options_.top_p * total) break;
   }
