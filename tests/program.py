@@ -28,11 +28,19 @@ DECODERS = [name for name in MODELS if name not in REFUSED and name not in ENCOD
 _PROGRAM = ""
 
 
-def cached_gemma():
-    """The GGUF that `./dev model` fetches, or None."""
+def cached_model(name):
+    """A GGUF that `./dev model` fetches, or None."""
     cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    path = pathlib.Path(cache) / "lacuna/models/gemma-3-270m-q4_k_m.gguf"
+    path = pathlib.Path(cache) / "lacuna/models" / name
     return path if path.exists() else None
+
+
+def cached_gemma():
+    return cached_model("gemma-3-270m-q4_k_m.gguf")
+
+
+def cached_smollm2():
+    return cached_model("smollm2-135m-q4_1.gguf")
 
 
 def run(*args, cwd=None, seconds=SECONDS):

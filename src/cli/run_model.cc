@@ -79,6 +79,18 @@ Subject subject_of(const RunFlags& flags) {
   return make_subject(model);
 }
 
+TransformerOptions transformer_options(const RunFlags& flags) {
+  TransformerOptions options;
+  options.kv_dtype = kv_dtype_of(flags);
+  options.exact_kv = flags.exact_kv;
+  if (flags.exact_kv && options.kv_dtype != DType::kInt8 && options.kv_dtype != DType::kInt4) {
+    throw Error(fmt::format("--exact-kv is given with {} keys; allowed: with int8 and int4",
+                            to_string(options.kv_dtype)));
+  }
+  options.page_size = flags.page_size;
+  return options;
+}
+
 GenerateOptions generate_options(const RunFlags& flags) {
   GenerateOptions options;
   options.max_tokens = flags.max_tokens;
@@ -103,10 +115,7 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   const Interrupt interrupt;
   GenerateOptions generating = generate_options(flags);
   const Sampler refuses_options(generating.sampler);
-  TransformerOptions options;
-  options.kv_dtype = kv_dtype_of(flags);
-  options.exact_kv = flags.exact_kv;
-  options.page_size = flags.page_size;
+  TransformerOptions options = transformer_options(flags);
   std::string text = prompt_text(flags);
   RunReport report;
   report.flags = flags;
