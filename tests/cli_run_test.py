@@ -61,7 +61,8 @@ class Documents(unittest.TestCase):
                             "--prompt", found["held_tokens"], "--kv-dtype", "bf16", "--phase",
                             "decode", "--policy", "paged(P=16,in_flight=0)")
             policies = cost["phases"]["decode"]["policies"]
-            self.assertEqual(found["held_bytes"], program.number(policies["paged"]["kv_held_bytes"]))
+            self.assertEqual(found["held_bytes"],
+                             program.number(policies["paged"]["kv_held_bytes"]))
 
     def test_exact_answers_depend_on_no_chunk_page_or_thread(self):
         call = ["--prompt", "any text of some length", "--max-tokens", 20, "--ignore-end",

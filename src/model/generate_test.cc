@@ -230,7 +230,7 @@ TEST(Generate, EndsBeforeAStopTextWhereverItsTokensLie) {
   const std::vector<std::size_t> begins = character_begins(whole);
   ASSERT_GT(begins.size(), 20U);
   for (std::size_t first = 0; first + 1 < begins.size(); ++first) {
-    for (const std::size_t count : {1, 2, 4}) {
+    for (const std::size_t count : {1U, 2U, 4U}) {
       const std::size_t end = begins[std::min(first + count, begins.size() - 1)];
       GenerateOptions options = drawn(3, 30);
       options.stop_texts = {whole.substr(begins[first], end - begins[first])};
@@ -331,7 +331,7 @@ TEST(Generate, HoldsTheBytesThatThePolicyPredicts) {
   for (const std::string& name : kNames) {
     for (const std::string attend : {"", "window(8)", "window(20)+sink(3)", "full"}) {
       Tiny tiny(name, attend);
-      for (const std::size_t prompt : {1, 8, 15, 16, 17}) {
+      for (const std::size_t prompt : {1U, 8U, 15U, 16U, 17U}) {
         for (const std::int64_t count : {1, 2, 9, 25}) {
           GenerateOptions options = tokens(count);
           options.chunk = 13;

@@ -1,36 +1,17 @@
 // libFuzzer: any bytes as a GGUF file end in tensors whose first and last row can be read from
 // their own bytes alone, or in one Error.
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include "lacuna/error.h"
 #include "lacuna/weights.h"
+#include "model/memory_file.h"
 
 namespace {
-
-// A file in memory, which is mapped as any other.
-class MemoryFile {
- public:
-  MemoryFile(const std::uint8_t* data, std::size_t size) : file_(::memfd_create("fuzz", 0)) {
-    const bool written = file_ >= 0 && ::write(file_, data, size) == static_cast<ssize_t>(size);
-    if (!written) std::abort();
-  }
-  ~MemoryFile() { ::close(file_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-
-  std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
-
- private:
-  int file_;
-};
 
 // The row as it stands in the file and from a copy that ends with its allocation.
 void read_twice(const lacuna::WeightMatrix& matrix, std::int64_t row) {
@@ -62,7 +43,7 @@ void read_tensor(const lacuna::WeightFile& file, const lacuna::GgufTensor& tenso
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const MemoryFile bytes(data, size);
+  const lacuna::model_test::MemoryFile bytes(data, size);
   try {
     const lacuna::WeightFile file(bytes.path());
     for (const lacuna::GgufTensor& tensor : file.header().tensors) read_tensor(file, tensor);
