@@ -95,7 +95,8 @@ void check_layers(const WeightFile& file, const ModelConfig& config) {
 
 Rotary rotary_of(const Metadata& metadata, const WeightFile& file) {
   Rotary rotary = {metadata.positive("rope.freq_base", 10000), 1};
-  const std::string scaling = metadata.text("rope.scaling.type", "none");
+  // As llama.cpp reads it: a factor without a type is linear.
+  const std::string scaling = metadata.text("rope.scaling.type", "linear");
   if (scaling == "linear") {
     rotary.factor = metadata.positive("rope.scaling.factor", 1);
   } else if (scaling != "none") {
@@ -125,11 +126,11 @@ void set_gemma(Architecture& to, const Metadata& metadata, const ModelConfig& co
   if (metadata.number("final_logit_softcapping").value_or(0) != 0) {
     to.logit_softcap = static_cast<float>(metadata.positive("final_logit_softcapping"));
   }
-  // Layers with a window have a base of their own, a constant of the architecture, in no file.
-  constexpr double kLocalBase = 10000;
+  // Layers with a window have a base of their own, a constant of the architecture in most files.
+  const double local_base = metadata.positive("rope.freq_base_swa", 10000);
   const Attend full = parse_layers("full", 1, true).layers.front().attend;
   for (std::size_t layer = 0; layer < to.rotary.size(); ++layer) {
-    if (config.table.layers[layer].attend != full) to.rotary[layer] = {kLocalBase, 1};
+    if (config.table.layers[layer].attend != full) to.rotary[layer] = {local_base, 1};
   }
 }
 
@@ -154,6 +155,11 @@ Architecture read_architecture(const WeightFile& file, const ModelConfig& config
   result.rotates_neighbours = true;
   if (file.has("rope_freqs.weight")) {
     result.rotary_divisors = file.vector("rope_freqs.weight", head_dim / 2);
+    for (const float divisor : result.rotary_divisors) {
+      if (divisor > 0 && std::isfinite(divisor)) continue;
+      throw Error(fmt::format("{}: rope_freqs.weight has {}; allowed: positive numbers",
+                              file.path(), divisor));
+    }
   }
   if (result.name != "llama") set_gemma(result, metadata, config);
   return result;

@@ -107,6 +107,10 @@ Model::State::State(const std::string& path, const ModelOptions& options, Thread
       config(read_gguf_config(file.bytes(), path, options.assume)),
       architecture(read_architecture(file, config)) {
   tokenizer.emplace(file.bytes(), file.header(), path);
+  if (tokenizer->vocab_size() != architecture.vocab_size) {
+    throw Error(fmt::format("{}: the tokenizer has {} tokens and the model {}; allowed: the same",
+                            path, tokenizer->vocab_size(), architecture.vocab_size));
+  }
   require_memory(packed_bytes(file, options.products), path + ", its weights packed,");
   Loader loader(file, options, pool);
   const std::int64_t hidden = architecture.hidden_size;

@@ -222,7 +222,7 @@ TEST_F(ModelFiles, RefusesWidthsThatTheTensorsDoNotHave) {
   expect_load_refused(llama().set("llama.embedding_length", 44U), {"44"});
   expect_load_refused(llama().set("llama.feed_forward_length", 37U), {"ffn_"});
   expect_load_refused(llama().set("llama.attention.head_count", 6U), {});
-  expect_load_refused(llama().set("llama.vocab_size", 287U), {"token_embd.weight"});
+  expect_load_refused(llama().set("llama.vocab_size", 287U), {"288 tokens", "287"});
   expect_load_refused(llama().set("llama.block_count", 5U), {"blk.4."});
   expect_load_refused(llama().set("llama.block_count", 3U), {"'blk.3."});
   expect_load_refused(llama().set("llama.block_count", 0U), {});
@@ -244,6 +244,10 @@ TEST_F(ModelFiles, RefusesRotaryScalingsThatItDoesNotKnow) {
   }
   EXPECT_EQ(load(linear.set("llama.rope.scaling.factor", 4.0F)).state().architecture.rotary.back(),
             (Rotary{10000, 4}));
+  // A factor without a type, as llama.cpp reads it.
+  EXPECT_EQ(
+      load(llama().set("llama.rope.scaling.factor", 2.0F)).state().architecture.rotary.front(),
+      (Rotary{10000, 2}));
   EXPECT_EQ(load(llama().set("llama.rope.scaling.type", "none")).state().architecture.rotary[0],
             (Rotary{10000, 1}));
 }
@@ -271,6 +275,10 @@ TEST_F(ModelFiles, ReadsRotaryDivisorsWhereTheFileHasThem) {
   EXPECT_EQ(model.state().architecture.rotary_divisors, (std::vector<float>{1, 2, 3, 4}));
   expect_load_refused(llama().add_vector("rope_freqs.weight", {1, 2, 3, 4, 5}),
                       {"rope_freqs.weight"});
+  for (const float wrong : {0.0F, -1.0F, std::nanf(""), INFINITY}) {
+    expect_load_refused(llama().add_vector("rope_freqs.weight", {1, 2, wrong, 4}),
+                        {"rope_freqs.weight", "positive"});
+  }
 }
 
 TEST_F(ModelFiles, GemmaLayersWithAWindowTurnByTheirOwnBase) {
@@ -282,6 +290,8 @@ TEST_F(ModelFiles, GemmaLayersWithAWindowTurnByTheirOwnBase) {
   for (std::size_t layer = 0; layer < 7; ++layer) {
     EXPECT_EQ(rotary[layer], layer == 5 ? (Rotary{1e6, 8}) : (Rotary{10000, 1})) << layer;
   }
+  file.set("gemma3.rope.freq_base_swa", 500.0F);
+  EXPECT_EQ(load(file).state().architecture.rotary.front(), (Rotary{500, 1}));
 }
 
 TEST_F(ModelFiles, SoftcapsAreThoseOfTheFileOrOfTheArchitecture) {
