@@ -121,7 +121,14 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   report.flags = flags;
   report.cpu = read_cpu_info();
   report.subject = subject_of(flags);
-  if (report.subject.table_replaced) options.table = report.subject.table;
+  if (flags.decode_only && !report.subject.table_replaced) {
+    throw Error("--decode-only is given without a table; allowed: with --attend or --layers");
+  }
+  if (flags.decode_only) {
+    generating.decode_table = report.subject.table;
+  } else if (report.subject.table_replaced) {
+    options.table = report.subject.table;
+  }
   report.threads = flags.threads > 0 ? flags.threads : num_allowed_cpus();
   ThreadPool pool(report.threads);
 
@@ -138,12 +145,11 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
 
   const std::vector<TokenId> prompt = prompt_tokens(flags, std::move(text), model);
   const ModelShape& shape = model.config().shape;
-  const auto predicted = [&](std::int64_t tokens, std::int64_t in_flight) {
-    return predicted_kv_bytes(report.subject.table, shape, options, tokens, in_flight);
-  };
+  const LayerTable& of_prompt = flags.decode_only ? model.config().table : report.subject.table;
   const std::int64_t asked = std::ssize(prompt) + flags.max_tokens;
   const std::int64_t tokens = std::min(asked, shape.context_length.value_or(asked));
-  options.cache_bytes = cache_bytes(predicted(tokens, std::min(flags.chunk, tokens)));
+  options.cache_bytes = cache_bytes(
+      predicted_kv_bytes(of_prompt, shape, options, tokens, std::min(flags.chunk, tokens)));
   require_memory(options.cache_bytes, "the cache");
   Transformer transformer(model, options, pool);
 
@@ -154,7 +160,8 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   };
   if (!flags.json) generating.text = [&](std::string_view more) { print(std::string(more)); };
   report.result = generate(transformer, model, prompt, generating);
-  report.predicted_held_bytes = predicted(report.result.held_tokens, 0);
+  report.predicted_held_bytes =
+      predicted_kv_bytes(transformer.table(), shape, options, report.result.held_tokens, 0);
   report.peak_memory_bytes = peak_memory_bytes();
   if (flags.json) {
     print(run_json(report));
@@ -171,10 +178,11 @@ std::string run_text(const RunReport& report) {
   const std::int64_t generated = std::ssize(result.tokens);
   std::string text = fmt::format(
       "\nprompt {} tokens, generated {} ({}); products {}, keys {}, kernels {}, threads {}\n"
-      "layers {}{}\n"
+      "layers {}{}{}\n"
       "load {:.2f} s; first token {:.3f} s ({:.0f} prompt tokens/s)",
       result.prompt_tokens, generated, to_string(result.ended), report.products, report.kv_dtype,
       report.isa, report.threads, to_text(report.subject.table),
+      report.flags.decode_only ? ", for the answer alone" : "",
       report.subject.table.trained == Trained::kFalse
           ? " (the model was not trained with this table)"
           : "",
@@ -192,12 +200,19 @@ std::string run_text(const RunReport& report) {
 }
 
 Json request_json(const RunFlags& flags) {
-  return {{"chat", flags.chat},          {"max_tokens", flags.max_tokens},
-          {"chunk_tokens", flags.chunk}, {"temperature", flags.temperature},
-          {"top_k", flags.top_k},        {"top_p", flags.top_p},
-          {"min_p", flags.min_p},        {"seed", flags.seed},
-          {"stop_texts", flags.stop},    {"ignore_end", flags.ignore_end},
-          {"overflow", flags.overflow},  {"exact_kv", flags.exact_kv},
+  return {{"chat", flags.chat},
+          {"decode_only", flags.decode_only},
+          {"max_tokens", flags.max_tokens},
+          {"chunk_tokens", flags.chunk},
+          {"temperature", flags.temperature},
+          {"top_k", flags.top_k},
+          {"top_p", flags.top_p},
+          {"min_p", flags.min_p},
+          {"seed", flags.seed},
+          {"stop_texts", flags.stop},
+          {"ignore_end", flags.ignore_end},
+          {"overflow", flags.overflow},
+          {"exact_kv", flags.exact_kv},
           {"page_size", flags.page_size}};
 }
 
@@ -238,6 +253,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--model", flags.model, ".gguf file")->required();
   app.add_option("--attend", flags.attend, "layer table as text in place of the model's own");
   app.add_option("--layers", flags.layers, "layer table from a file, in place of the model's own");
+  app.add_flag("--decode-only", flags.decode_only,
+               "the other table reads the answer alone, the model's own reads the prompt");
   app.add_option("--prompt", flags.prompt, "text to go on with");
   app.add_option("--file", flags.file, "file that holds it; -: standard input");
   app.add_flag("--chat", flags.chat, "the text is a user's message to a chat model");
