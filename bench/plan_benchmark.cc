@@ -18,16 +18,9 @@ constexpr std::int64_t kLong = 131072;
 constexpr HeadCounts kHeads{8, 2};
 constexpr PlanOptions kOptions{};
 
-// One topology where all heads share it, else one a query head.
 std::vector<Topology> topologies_of(const char* attend, bool causal) {
   const Layer layer = parse_layers(attend, 1, causal).layers.front();
-  const LayerTopology alike(layer, causal, 0, kHeads.num_q_heads, kHeads.num_kv_heads);
-  if (alike.uniform()) return {alike.q_heads().front().topology};
-  std::vector<Topology> topologies;
-  for (int head = 0; head < kHeads.num_q_heads; ++head) {
-    topologies.emplace_back(layer.attend.groups.front().attend, causal, 0, head);
-  }
-  return topologies;
+  return topologies_of_heads(layer, causal, 0, kHeads.num_q_heads);
 }
 
 // False where the plan and the one count of executed pairs disagree.
