@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import re
 import signal
 import struct
@@ -38,6 +39,23 @@ def long_model():
     key = b"llama.context_length" + struct.pack("<II", 4, CONTEXT)
     assert content.count(key) == 1
     return FOLDER.write("long.gguf", content.replace(key, key[:-4] + struct.pack("<I", 1 << 24)))
+
+
+class Figures(unittest.TestCase):
+    def test_an_answer_of_one_token_has_no_time_of_later_ones(self):
+        for more in [["--max-tokens", 1], ["--max-tokens", 5, "--stop", "e", "--stop", "a"]]:
+            out, err = raw(*tiny("tiny-gemma3"), "--prompt", "a", "--ignore-end", *more)
+            self.assertIn("first token", err)
+            self.assertTrue(out.endswith(b"\n"))
+
+    def test_an_input_that_cannot_be_read_is_no_empty_prompt(self):
+        folder = os.open(TINY, os.O_RDONLY)
+        call = start("run", *map(str, tiny()), "--file", "-", stdin=folder, stdout=subprocess.PIPE,
+                     stderr=subprocess.PIPE)
+        err = call.communicate(timeout=program.SECONDS)[1]
+        os.close(folder)
+        self.assertEqual(call.returncode, 2)
+        self.assertIn(b"standard input", err)
 
 
 class Documents(unittest.TestCase):
@@ -241,6 +259,12 @@ class Words(unittest.TestCase):
         self.refused(*full, "--system", "x", says=["--system is given without --chat"])
         self.refused(*full, "--chat", says=["chat template"])
         self.refused(*full, "--stop", "", says=["stop text is empty"])
+        self.refused(*full, "--chat", "--no-special", says=["--no-special is given with --chat"])
+        self.refused(*full, "--decode-only", says=["--decode-only is given without a table"])
+        for flag in ["--attend", "--layers", "--kv-dtype", "--prompt", "--file"]:
+            self.refused(*tiny(), flag, "", says=[flag, "empty"])
+        self.refused(*tiny("tiny-gemma3"), "--prompt", "a" * 60, "--max-tokens", 5,
+                     "--decode-only", "--attend", "full", says=["table of the answer", "0.."])
         self.refused(*full, "--max-tokens", CONTEXT, says=["2 tokens", "context of 128"])
         self.refused(*tiny(), "--prompt", "a" * 200, "--overflow", "stop", says=["201 tokens"])
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <iostream>
 #include <iterator>
 
 #include "cli/bench_figures.h"
@@ -38,6 +37,9 @@ std::string prompt_text(const RunFlags& flags) {
   if (!flags.system.empty() && !flags.chat) {
     throw Error("--system is given without --chat; allowed: both");
   }
+  if (flags.no_special && flags.chat) {
+    throw Error("--no-special is given with --chat, whose marks are special tokens; allowed: one");
+  }
   if (flags.prompt.empty() && flags.file.empty()) {
     throw Error("no prompt is given; allowed: --prompt TEXT, --file FILE, --file - (input)");
   }
@@ -45,12 +47,13 @@ std::string prompt_text(const RunFlags& flags) {
   if (flags.file != "-") return read_file(flags.file, kLongestPrompt);
   std::string text;
   char block[1 << 16];
-  while (std::cin.read(block, sizeof(block)) || std::cin.gcount() > 0) {
-    text.append(block, static_cast<std::size_t>(std::cin.gcount()));
+  for (std::size_t size = 0; (size = std::fread(block, 1, sizeof(block), stdin)) > 0;) {
+    text.append(block, size);
     if (std::ssize(text) > kLongestPrompt) {
       throw Error(fmt::format("the input is longer than {} bytes", kLongestPrompt));
     }
   }
+  if (std::ferror(stdin) != 0) throw Error("the standard input could not be read");
   return text;
 }
 
@@ -62,7 +65,7 @@ std::vector<TokenId> prompt_tokens(const RunFlags& flags, std::string text, cons
     text = chat_text(model.chat_template(), messages);
   }
   EncodeOptions options;
-  options.parse_special = flags.chat || !flags.no_special;
+  options.parse_special = !flags.no_special;
   return model.tokenizer().encode(text, options);
 }
 
@@ -174,21 +177,25 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
 
 std::string run_text(const RunReport& report) {
   const Generated& result = report.result;
-  const Statistics steps = statistics_of(result.step_seconds);
   const std::int64_t generated = std::ssize(result.tokens);
   std::string text = fmt::format(
       "\nprompt {} tokens, generated {} ({}); products {}, keys {}, kernels {}, threads {}\n"
       "layers {}{}{}\n"
-      "load {:.2f} s; first token {:.3f} s ({:.0f} prompt tokens/s)",
+      "load {:.2f} s",
       result.prompt_tokens, generated, to_string(result.ended), report.products, report.kv_dtype,
       report.isa, report.threads, to_text(report.subject.table),
       report.flags.decode_only ? ", for the answer alone" : "",
       report.subject.table.trained == Trained::kFalse
           ? " (the model was not trained with this table)"
           : "",
-      report.load_seconds, result.first_token_seconds,
-      static_cast<double>(result.prompt_tokens) / result.first_token_seconds);
+      report.load_seconds);
+  if (result.first_token_seconds > 0) {
+    text +=
+        fmt::format("; first token {:.3f} s ({:.0f} prompt tokens/s)", result.first_token_seconds,
+                    static_cast<double>(result.prompt_tokens) / result.first_token_seconds);
+  }
   if (!result.step_seconds.empty()) {
+    const Statistics steps = statistics_of(result.step_seconds);
     text += fmt::format("; each later token {:.2f} ms ({:.1f} tokens/s, p90 {:.2f} ms)",
                         steps.p50 * 1e3, 1 / steps.p50, steps.p90 * 1e3);
   }
@@ -250,17 +257,24 @@ std::string run_json(const RunReport& report) {
 }
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {
+  // An unset variable of a shell must not run the default in silence.
+  const auto not_empty = [](const std::string& value) {
+    return std::string(value.empty() ? "it is empty; allowed: a text" : "");
+  };
   app.add_option("--model", flags.model, ".gguf file")->required();
-  app.add_option("--attend", flags.attend, "layer table as text in place of the model's own");
-  app.add_option("--layers", flags.layers, "layer table from a file, in place of the model's own");
+  app.add_option("--attend", flags.attend, "layer table as text in place of the model's own")
+      ->check(not_empty);
+  app.add_option("--layers", flags.layers, "layer table from a file, in place of the model's own")
+      ->check(not_empty);
   app.add_flag("--decode-only", flags.decode_only,
                "the other table reads the answer alone, the model's own reads the prompt");
-  app.add_option("--prompt", flags.prompt, "text to go on with");
-  app.add_option("--file", flags.file, "file that holds it; -: standard input");
+  app.add_option("--prompt", flags.prompt, "text to go on with")->check(not_empty);
+  app.add_option("--file", flags.file, "file that holds it; -: standard input")->check(not_empty);
   app.add_flag("--chat", flags.chat, "the text is a user's message to a chat model");
   app.add_option("--system", flags.system, "system message of the chat");
   app.add_flag("--no-special", flags.no_special, "texts of special tokens are plain text");
-  add_number(app, "--max-tokens", flags.max_tokens, 1, 1 << 24, "tokens to generate (256)");
+  add_number(app, "--max-tokens", flags.max_tokens, 1, 1 << 24,
+             "tokens to generate, within the context (256)");
   add_number(app, "--chunk", flags.chunk, 1, 1 << 16, "tokens of the prompt at a time (512)");
   app.add_option("--temperature", flags.temperature, "0 (default): the likeliest token");
   add_number(app, "--top-k", flags.top_k, 0, 1 << 24, "the likeliest tokens to draw from (0: all)");
@@ -270,12 +284,14 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--stop", flags.stop, "text before which the answer ends; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("--ignore-end", flags.ignore_end, "go on after an end-of-text token");
-  app.add_option("--overflow", flags.overflow, "at the end of the context")
+  app.add_option("--overflow", flags.overflow,
+                 "beyond the context: error (default), refused before work; or stop there")
       ->check(CLI::IsMember({"error", "stop"}));
   app.add_flag("--exact", flags.exact,
                "f32 products of the file's weights; bits do not depend on chunks or threads");
   app.add_option("--kv-dtype", flags.kv_dtype,
-                 "bf16 (default), f32 (with --exact), f16, int8, int4");
+                 "bf16 (default), f32 (with --exact), f16, int8, int4")
+      ->check(not_empty);
   app.add_flag("--exact-kv", flags.exact_kv, "widen quantized keys in place of rounding queries");
   add_number(app, "--page-size", flags.page_size, 16, 256, "tokens of a page (64)");
   add_number(app, "--threads", flags.threads, 0, 4096, "threads (0: all CPUs)");

@@ -71,6 +71,51 @@ std::string architecture_name(const WeightFile& file) {
   return name;
 }
 
+// Keys of an architecture that are read here or by the config's reader, or that change no result.
+bool is_known(std::string_view architecture, std::string_view key) {
+  constexpr std::string_view kAll[] = {"context_length",
+                                       "embedding_length",
+                                       "block_count",
+                                       "feed_forward_length",
+                                       "vocab_size",
+                                       "attention.head_count",
+                                       "attention.head_count_kv",
+                                       "attention.layer_norm_rms_epsilon",
+                                       "attention.key_length",
+                                       "attention.value_length",
+                                       "attention.sliding_window",
+                                       "attention.sliding_window_pattern",
+                                       "rope.freq_base",
+                                       "rope.dimension_count",
+                                       "rope.scaling.type",
+                                       "rope.scaling.factor",
+                                       "rope.scaling.original_context_length",
+                                       "rope.scaling.finetuned",
+                                       "tensor_data_layout"};
+  if (std::ranges::find(kAll, key) != std::end(kAll)) return true;
+  if (architecture == "gemma2") {
+    return key == "attn_logit_softcapping" || key == "final_logit_softcapping";
+  }
+  return architecture == "gemma3" &&
+         (key == "final_logit_softcapping" || key == "rope.freq_base_swa");
+}
+
+// What no figure of cost depends on may well change what a model answers.
+void refuse_unknown_keys(const WeightFile& file, std::string_view architecture) {
+  const std::string prefix = fmt::format("{}.", architecture);
+  for (const GgufEntry& entry : file.header().entries) {
+    const bool is_part = entry.key.starts_with("split.") || entry.key.starts_with("adapter.");
+    const bool is_its_own = entry.key.starts_with(prefix);
+    if (!is_part && (!is_its_own || is_known(architecture, entry.key.substr(prefix.size())))) {
+      continue;
+    }
+    throw Error(
+        fmt::format("{}: {} is not understood by the forward pass, so its results would be "
+                    "wrong",
+                    file.path(), entry.key));
+  }
+}
+
 // One width of heads for all layers, softmax, a gated MLP.
 void check_layers(const WeightFile& file, const ModelConfig& config) {
   const std::vector<LayerShape>& shapes = config.shape.layers;
@@ -140,6 +185,7 @@ Architecture read_architecture(const WeightFile& file, const ModelConfig& config
   check_layers(file, config);
   Architecture result;
   result.name = architecture_name(file);
+  refuse_unknown_keys(file, result.name);
   const Metadata metadata(file, result.name);
   const std::int64_t head_dim = config.shape.layers.front().head_dim;
   result.hidden_size = config.shape.hidden_size.value_or(0);

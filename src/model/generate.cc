@@ -10,6 +10,7 @@
 #include "lacuna/integer.h"
 #include "lacuna/kv_dtype.h"
 #include "lacuna/policy.h"
+#include "lacuna/retention.h"
 
 namespace lacuna {
 namespace {
@@ -68,7 +69,10 @@ class Run {
         stream_(model.tokenizer()),
         stops_(options.stop_texts),
         sequence_(transformer.cache().create()) {}
-  ~Run() { transformer_.cache().free(sequence_); }
+  ~Run() {
+    transformer_.cache().free(sequence_);
+    if (own_table_) transformer_.use(*own_table_);
+  }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
@@ -77,7 +81,11 @@ class Run {
     result_.prompt_tokens = std::ssize(prompt);
     std::optional<TokenId> next = prefill(prompt);
     result_.first_token_seconds = seconds_since(begin);
-    if (options_.decode_table) transformer_.use(*options_.decode_table);
+    if (!next) result_.first_token_seconds = 0;
+    if (options_.decode_table) {
+      own_table_ = transformer_.table();
+      transformer_.use(*options_.decode_table);
+    }
     result_.ended = most < options_.max_tokens ? Ended::kContext : Ended::kMaxTokens;
     while (next && std::ssize(result_.tokens) < most && take(*next)) {
       if (std::ssize(result_.tokens) == most) break;
@@ -163,6 +171,7 @@ class Run {
   TextStream stream_;
   StopTexts stops_;
   SequenceId sequence_;
+  std::optional<LayerTable> own_table_;  // while another one decodes
   Ledger ledger_;
   Generated result_;
 };
@@ -170,14 +179,42 @@ class Run {
 // Tokens that may be generated.
 std::int64_t room(const Model& model, std::int64_t prompt_tokens, const GenerateOptions& options) {
   const std::int64_t context = model.config().shape.context_length.value_or(std::int64_t{1} << 40);
-  if (prompt_tokens > context ||
-      (options.overflow == Overflow::kError && options.max_tokens > context - prompt_tokens)) {
+  if (prompt_tokens > context) {
+    throw Error(fmt::format("the prompt has {} tokens; allowed: at most the model's context of {}",
+                            prompt_tokens, context));
+  }
+  if (options.overflow == Overflow::kError && options.max_tokens > context - prompt_tokens) {
     throw Error(
-        fmt::format("a prompt of {} tokens and {} to generate are longer than the model's "
-                    "context of {}; allowed: less of either, or to stop there",
+        fmt::format("a prompt of {} tokens and {} to generate are longer than the model's context "
+                    "of {}; allowed: less of either, or to stop at its end (overflow: stop)",
                     prompt_tokens, options.max_tokens, context));
   }
   return std::min(options.max_tokens, context - prompt_tokens);
+}
+
+bool covers(const Ranges& held, const Range& wanted) {
+  return std::ranges::any_of(held, [&](const Range& range) {
+    return range.begin <= wanted.begin && wanted.end <= range.end;
+  });
+}
+
+// What the table of the answer reads must be there when the prompt is done.
+void check_decode_table(const Transformer& transformer, const ModelShape& shape,
+                        const LayerTable& decode_table, std::int64_t prompt_tokens) {
+  const Retention own(transformer.table(), shape);
+  const Retention other(decode_table, shape);
+  if (own.layers() != other.layers()) return;  // use() says so
+  const std::vector<Ranges> kept = own.kept(prompt_tokens, prompt_tokens);
+  const std::vector<Ranges> wanted = other.kept(prompt_tokens, prompt_tokens);
+  for (std::size_t table = 0; table < wanted.size(); ++table) {
+    for (const Range& range : wanted[table]) {
+      if (covers(kept[table], range)) continue;
+      throw Error(
+          fmt::format("the table of the answer reads keys {}..{}, which the table of the "
+                      "prompt has freed by then; allowed: tables that read no more",
+                      range.begin, range.end - 1));
+    }
+  }
 }
 
 }  // namespace
@@ -217,6 +254,10 @@ Generated generate(Transformer& transformer, const Model& model, std::span<const
   }
   for (const std::string& text : options.stop_texts) {
     if (text.empty()) throw Error("a stop text is empty; allowed: at least one character");
+  }
+  if (options.decode_table) {
+    check_decode_table(transformer, model.config().shape, *options.decode_table,
+                       std::ssize(prompt));
   }
   const std::int64_t most = room(model, std::ssize(prompt), options);
   return Run(transformer, model, options).answer(prompt, most);

@@ -349,6 +349,33 @@ TEST(Generate, HoldsTheBytesThatThePolicyPredicts) {
   }
 }
 
+TEST(Generate, AnotherTableMayReadTheAnswerAlone) {
+  Tiny tiny("tiny-llama-6-on-3", "full");
+  const auto num_layers = static_cast<int>(tiny.transformer.table().layers.size());
+  const std::vector<TokenId> own = tiny.generate(tokens(30)).tokens;
+  GenerateOptions options = tokens(30);
+  options.decode_table = parse_layers("window(80)", num_layers, true);
+  EXPECT_EQ(tiny.generate(options).tokens, own) << "it reads all keys";
+  options.decode_table = parse_layers("window(2)", num_layers, true);
+  const std::vector<TokenId> other = tiny.generate(options).tokens;
+  EXPECT_EQ(other.front(), own.front()) << "the prompt was read with the own table";
+  EXPECT_NE(other, own);
+  EXPECT_EQ(tiny.generate(tokens(30)).tokens, own) << "the own table is back";
+}
+
+TEST(Generate, RefusesATableWhoseKeysThePromptFreesBeforeItReadsThePrompt) {
+  Tiny tiny("tiny-mistral", "window(8)");
+  const auto num_layers = static_cast<int>(tiny.transformer.table().layers.size());
+  GenerateOptions options = tokens(5);
+  bool has_begun = false;
+  options.progress = [&](std::int64_t, std::int64_t) { has_begun = true; };
+  options.decode_table = parse_layers("full", num_layers, true);
+  expect_refused([&] { tiny.generate(options); }, {"table of the answer", "0..39"});
+  EXPECT_FALSE(has_begun);
+  options.decode_table = parse_layers("window(7)", num_layers, true);
+  EXPECT_EQ(tiny.generate(options).tokens.size(), 5U);
+}
+
 TEST(Generate, SaysThatTheCacheHasNoRoomAndLeavesWhatWasThere) {
   Tiny tiny("tiny-gemma2", "full", 4 << 20);
   KvCache& cache = tiny.transformer.cache();

@@ -270,6 +270,17 @@ TEST_F(ModelFiles, RefusesNumbersThatNoModelHas) {
                       {"gemma2.attn_logit_softcapping"});
 }
 
+TEST_F(ModelFiles, RefusesKeysThatWouldChangeItsResults) {
+  for (const std::string key : {"llama.rope.scaling.attn_factor", "llama.attention.scale",
+                                "llama.attn_logit_softcapping", "llama.logit_scale"}) {
+    expect_load_refused(llama().set(key, 4.0F), {key, "forward pass"});
+  }
+  expect_load_refused(gemma2().set("gemma2.rope.freq_base_swa", 1e4F), {"gemma2.rope"});
+  expect_load_refused(llama().set("split.count", 3U), {"split.count"});
+  expect_load_refused(llama().set("adapter.type", "lora"), {"adapter.type"});
+  EXPECT_NO_THROW(load(llama().set("llama.rope.scaling.original_context_length", 64U)));
+}
+
 TEST_F(ModelFiles, ReadsRotaryDivisorsWhereTheFileHasThem) {
   const Model model = load(llama().add_vector("rope_freqs.weight", {1, 2, 3, 4}));
   EXPECT_EQ(model.state().architecture.rotary_divisors, (std::vector<float>{1, 2, 3, 4}));
