@@ -86,7 +86,7 @@ TransformerOptions transformer_options(const RunFlags& flags) {
   TransformerOptions options;
   options.kv_dtype = kv_dtype_of(flags);
   options.exact_kv = flags.exact_kv;
-  if (flags.exact_kv && options.kv_dtype != DType::kInt8 && options.kv_dtype != DType::kInt4) {
+  if (flags.exact_kv && !is_quantized(options.kv_dtype)) {
     throw Error(fmt::format("--exact-kv is given with {} keys; allowed: with int8 and int4",
                             to_string(options.kv_dtype)));
   }

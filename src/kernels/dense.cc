@@ -16,13 +16,9 @@
 namespace lacuna {
 namespace {
 
-constexpr std::int64_t kGroupLanes = kDenseGroup / 4;
-constexpr std::int64_t kGroupBytes = kGroupLanes * kPanelKeys * 4 + kPanelKeys * 2;
-
-std::int64_t num_groups(std::int64_t inputs) { return (inputs + kDenseGroup - 1) / kDenseGroup; }
-
 std::int64_t panel_bytes(DenseType type, std::int64_t inputs) {
-  return type == DenseType::kF32 ? inputs * kPanelKeys * 4 : num_groups(inputs) * kGroupBytes;
+  return type == DenseType::kF32 ? inputs * kPanelKeys * 4
+                                 : num_dense_groups(inputs) * kDenseGroupBytes;
 }
 
 const TileKernel& kernel_of(DenseType type, const std::string& isa) {
@@ -65,7 +61,7 @@ void round_group(std::uint8_t (&numbers)[kDenseGroup], const float (&x)[kDenseGr
 void pack_int8(std::byte* panel, std::span<const float> row, std::int64_t output) {
   constexpr float kLimit = 127;
   const auto inputs = static_cast<std::int64_t>(row.size());
-  for (std::int64_t first = 0; first < inputs; first += kDenseGroup, panel += kGroupBytes) {
+  for (std::int64_t first = 0; first < inputs; first += kDenseGroup, panel += kDenseGroupBytes) {
     float x[kDenseGroup] = {};
     const std::int64_t count = std::min(kDenseGroup, inputs - first);
     std::memcpy(x, row.data() + first, static_cast<std::size_t>(count) * sizeof(float));
@@ -79,10 +75,10 @@ void pack_int8(std::byte* panel, std::span<const float> row, std::int64_t output
     } else {
       std::memset(numbers, 128, sizeof(numbers));
     }
-    for (std::int64_t lane = 0; lane < kGroupLanes; ++lane) {
+    for (std::int64_t lane = 0; lane < kDenseGroupLanes; ++lane) {
       std::memcpy(panel + (lane * kPanelKeys + output) * 4, numbers + lane * 4, 4);
     }
-    std::memcpy(panel + kGroupLanes * kPanelKeys * 4 + output * 2, &bits, 2);
+    std::memcpy(panel + kDenseGroupLanes * kPanelKeys * 4 + output * 2, &bits, 2);
   }
 }
 
@@ -156,8 +152,7 @@ const void* DenseRows::lanes() const {
 }
 
 std::int64_t DenseRows::row_lanes() const {
-  constexpr std::int64_t kSumAndScale = 2;
-  return type_ == DenseType::kF32 ? inputs_ : num_groups(inputs_) * (kGroupLanes + kSumAndScale);
+  return type_ == DenseType::kF32 ? inputs_ : num_dense_groups(inputs_) * kDenseRowLanes;
 }
 
 void multiply(float* out, std::int64_t out_stride, const DenseRows& rows,

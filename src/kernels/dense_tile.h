@@ -41,13 +41,6 @@ struct F32Dense {
 
 // ---- Whole numbers ------------------------------------------------------------------------------
 
-constexpr std::int64_t kDenseGroupLanes = 8;  // of four numbers each
-constexpr std::int64_t kDenseGroupBytes = kDenseGroupLanes * kPanelKeys * 4 + kPanelKeys * 2;
-constexpr std::int64_t num_dense_groups(std::int64_t inputs) { return (inputs + 31) / 32; }
-
-// A packed row: for each group its eight lanes of numbers, then −128 · Σ of them, then its scale.
-constexpr std::int64_t kDenseRowLanes = kDenseGroupLanes + 2;
-
 struct Int8Dense {
 #if defined(__AVX512F__)
   static constexpr int kRows = 4;
@@ -105,20 +98,20 @@ struct Int8Dense {
 inline void pack_dense_row(void* row, const float* x, std::int64_t inputs) noexcept {
   constexpr float kLimit = 127;
   auto* lanes = static_cast<Lane32*>(row);
-  for (std::int64_t first = 0; first < inputs; first += 32, lanes += kDenseRowLanes) {
-    float group[32] = {};
-    const std::int64_t count = inputs - first < 32 ? inputs - first : 32;
+  for (std::int64_t first = 0; first < inputs; first += kDenseGroup, lanes += kDenseRowLanes) {
+    float group[kDenseGroup] = {};
+    const std::int64_t count = inputs - first < kDenseGroup ? inputs - first : kDenseGroup;
     std::memcpy(group, x + first, static_cast<std::size_t>(count) * sizeof(float));
     I32 largest = broadcast_bits(0);
-    for (int at = 0; at < 32; at += kLanes) {
+    for (int at = 0; at < kDenseGroup; at += kLanes) {
       largest = max_bits(largest, and_bits(load_bits(group + at), broadcast_bits(0x7fffffffU)));
     }
     const auto bits = static_cast<std::uint32_t>(reduce_max_bits(largest));
     float scale = 0;
     std::memcpy(&scale, &bits, 4);
     scale = bits < kInfinityBits ? scale / kLimit : std::numeric_limits<float>::quiet_NaN();
-    std::int8_t numbers[32];
-    for (int at = 0; at < 32; at += kLanes) {
+    std::int8_t numbers[kDenseGroup];
+    for (int at = 0; at < kDenseGroup; at += kLanes) {
       store_low8(reinterpret_cast<std::uint8_t*>(numbers) + at,
                  integers(load(group + at), scale, kLimit));
     }

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "lacuna/activation.h"
+#include "lacuna/dense.h"
 #include "lacuna/kv_view.h"
 
 namespace lacuna {
@@ -119,6 +120,16 @@ struct BlockShape {
   std::int64_t dim_blocks;  // ⌈v_head_dim/16⌉; o_stride is 16 times that
   std::int64_t q_lanes;     // 32-bit lanes of a packed row
 };
+
+// The layout of lacuna/dense.h in whole numbers: a group of inputs is eight lanes of four numbers
+// for each output, then the outputs' scales; of a row the lanes, then −128 · Σ of them, then its
+// scale.
+inline constexpr std::int64_t kDenseGroupLanes = kDenseGroup / 4;
+inline constexpr std::int64_t kDenseGroupBytes = kDenseGroupLanes * kPanelKeys * 4 + kPanelKeys * 2;
+inline constexpr std::int64_t kDenseRowLanes = kDenseGroupLanes + 2;
+constexpr std::int64_t num_dense_groups(std::int64_t inputs) {
+  return (inputs + kDenseGroup - 1) / kDenseGroup;
+}
 
 // Rows of a product with packed weights (lacuna/dense.h).
 struct DenseRowBlock {

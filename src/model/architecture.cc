@@ -37,7 +37,8 @@ class Metadata {
     return gguf_real(file_.bytes(), *entry);
   }
   double positive(std::string_view key, std::optional<double> otherwise = std::nullopt) const {
-    const std::optional<double> value = number(key) ? number(key) : otherwise;
+    std::optional<double> value = number(key);
+    if (!value) value = otherwise;
     if (!value) throw Error(fmt::format("{}: {} is absent", file_.path(), full(key)));
     if (!(*value > 0) || !std::isfinite(*value)) {
       throw Error(

@@ -76,8 +76,8 @@ struct Transformer::State {
   void output(std::span<const NewTokens> batch, LogitRows rows);
 
   const Vector& norm_rows(const float* x, const Vector& weight);
-  const float* product(const float* x, const DenseWeights& weights, Buffer& to);
-  void add(const float* rows, std::int64_t stride, const Vector& norm_after);
+  float* product(const float* x, const DenseWeights& weights, Buffer& to);
+  void add(float* rows, std::int64_t stride, const Vector& norm_after);
 
   const Model::State& model;
   TransformerOptions options;
@@ -209,25 +209,21 @@ const Vector& Transformer::State::norm_rows(const float* x, const Vector& weight
   return normed;
 }
 
-const float* Transformer::State::product(const float* x, const DenseWeights& weights, Buffer& to) {
+float* Transformer::State::product(const float* x, const DenseWeights& weights, Buffer& to) {
   rows.set(x, num_rows, weights.inputs(), &pool);
   float* const out = to.take(num_rows, weights.padded_outputs());
   multiply(out, weights.padded_outputs(), rows, weights, &pool);
   return out;
 }
 
-// hidden += rows, normed where the architecture norms what a block gives.
-void Transformer::State::add(const float* from, std::int64_t stride, const Vector& norm_after) {
+// hidden += rows, which are normed before, in place, where the architecture norms what a block
+// gives.
+void Transformer::State::add(float* from, std::int64_t stride, const Vector& norm_after) {
   const std::int64_t width = model.architecture.hidden_size;
   for_rows(pool, num_rows, [&](std::int64_t row) {
-    const float* x = from + row * stride;
+    float* const x = from + row * stride;
+    if (!norm_after.empty()) rms_norm(x, x, norm_after, model.architecture.norm_epsilon);
     float* const to = hidden.data() + row * width;
-    Vector changed;
-    if (!norm_after.empty()) {
-      changed.resize(norm_after.size());
-      rms_norm(changed.data(), x, norm_after, model.architecture.norm_epsilon);
-      x = changed.data();
-    }
     for (std::int64_t i = 0; i < width; ++i) to[i] += x[i];
   });
 }
@@ -302,8 +298,8 @@ bool Transformer::State::attend(std::size_t layer, KvCache::Step& step, std::sto
   const LayerWeights& weights = model.layers[layer];
   project_q_k_v(layer);
   if (!attention(layer, step, std::move(stop))) return false;
-  const float* const out = product(attended.take(num_rows, weights.attention_output.inputs()),
-                                   weights.attention_output, projected);
+  float* const out = product(attended.take(num_rows, weights.attention_output.inputs()),
+                             weights.attention_output, projected);
   add(out, weights.attention_output.padded_outputs(), weights.after_attention_norm);
   return true;
 }
@@ -319,7 +315,7 @@ void Transformer::State::feed_forward(std::size_t layer) {
     const float* const x = both + row * stride;
     gate(inside + row * inner, x, x + inner, inner, model.architecture.activation, options.isa);
   });
-  const float* const out = product(inside, weights.down, projected);
+  float* const out = product(inside, weights.down, projected);
   add(out, weights.down.padded_outputs(), weights.after_mlp_norm);
 }
 
