@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lacuna/policy.h"
 #include "lacuna/sampler.h"
 #include "lacuna/transformer.h"
 
@@ -51,12 +52,15 @@ struct Generated {
   Ledger prefill;                    // what attention executed for the prompt
 };
 
-// Bytes that keys and values of a sequence of so many tokens take while a step writes the last
-// `in_flight` of them: with a chunk in flight what a cache for it must have room for, with 0 what
-// is held between steps.
-std::int64_t predicted_kv_bytes(const LayerTable& table, const ModelShape& shape,
-                                const TransformerOptions& options, std::int64_t tokens,
-                                std::int64_t in_flight);
+// What keys and values of a sequence of so many tokens take while a step writes the last
+// `in_flight` of them: with 0 what is held between steps.
+Held predicted_kv(const LayerTable& table, const ModelShape& shape,
+                  const TransformerOptions& options, std::int64_t tokens, std::int64_t in_flight);
+// TransformerOptions::cache_bytes that one such sequence needs, chunks of `chunk` tokens being in
+// flight: pages lie in slabs, which have a rest at their end.
+std::int64_t cache_bytes_for(const LayerTable& table, const ModelShape& shape,
+                             const TransformerOptions& options, std::int64_t tokens,
+                             std::int64_t chunk);
 
 // Prefills the prompt and generates. The sequence lives in the transformer's cache while it runs
 // and is freed at the end. Throws Error for an empty prompt, where the context is too short (see

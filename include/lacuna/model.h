@@ -33,8 +33,9 @@ class Model {
   const ModelConfig& config() const;
   const Tokenizer& tokenizer() const;
   const std::string& path() const;
-  ChatTemplate chat_template() const;  // throws as chat_template() of chat.h
-  std::int64_t weight_bytes() const;   // of all packed matrices: what a step reads of them
+  ChatTemplate chat_template() const;      // throws as chat_template() of chat.h
+  std::int64_t weight_bytes() const;       // of all packed matrices: what a step reads of them
+  std::int64_t file_weight_bytes() const;  // of the same matrices as the file stores them
 
   struct State;  // private to src/model
   const State& state() const { return *state_; }

@@ -5,12 +5,14 @@
 #include <optional>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "lacuna/attention.h"
 #include "lacuna/kv_cache.h"
 #include "lacuna/layer_table.h"
 #include "lacuna/model.h"
+#include "lacuna/pass_times.h"
 #include "lacuna/thread_pool.h"
 
 namespace lacuna {
@@ -31,7 +33,13 @@ struct NewTokens {
   std::span<const TokenId> tokens;
 };
 
-enum class LogitRows { kLast, kAll };  // of each sequence
+enum class LogitRows { kNone, kLast, kAll };  // of each sequence
+
+// What attention did in one layer of a pass.
+struct LayerPass {
+  Ledger ledger;
+  double seconds = 0;  // of PassTimes::attention
+};
 
 // A model that runs: tokens in, logits out, keys and values in a cache of its own that keeps for
 // each layer what its topology can still read. The model's weights do not depend on the table; one
@@ -60,7 +68,10 @@ class Transformer {
     // forward().
     std::span<const float> logits(std::int64_t row) const;
     std::int64_t num_logits() const;
-    const Ledger& ledger() const;  // what attention executed, over all layers
+    std::span<const LayerPass> layers() const;
+    Ledger ledger() const;  // over all layers
+    // Until now: commit() adds to it.
+    const PassTimes& times() const;
     // The first num_committed[i] tokens of each sequence are its own now, and what no later query
     // reads is freed.
     void commit(std::span<const std::int64_t> num_committed);

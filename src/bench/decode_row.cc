@@ -3,38 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <ctime>
 
 #include "bench/decode_check.h"
 #include "bench/limits.h"
+#include "bench/prediction.h"
 #include "bench/problem.h"
 #include "bench/timed_row.h"
 #include "lacuna/error.h"
-#include "lacuna/executed.h"
 #include "lacuna/integer.h"
 #include "lacuna/kernels.h"
 #include "lacuna/policy.h"
+#include "lacuna/stopwatch.h"
 
 namespace lacuna::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::int64_t kFillRows = 4096;  // appended at once
-
-// Adds the seconds since it was made to a sum.
-class Timed {
- public:
-  explicit Timed(double& sum) : sum_(sum) {}
-  ~Timed() { sum_ += std::chrono::duration<double>(Clock::now() - begin_).count(); }
-  Timed(const Timed&) = delete;
-  Timed& operator=(const Timed&) = delete;
-
- private:
-  double& sum_;
-  Clock::time_point begin_ = Clock::now();
-};
 
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
@@ -152,13 +137,13 @@ void DecodeTimer::draw() {
 }
 
 void DecodeTimer::fill() {
-  const Clock::time_point begin = Clock::now();
+  const Stopwatch watch;
   for (const std::int64_t length : row_.problem.lengths) {
     sequences_.push_back(cache_->create());
     fill_sequence(sequences_.back(), length);
     row_.fill_tokens += length;
   }
-  row_.fill_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  row_.fill_seconds = watch.seconds();
 }
 
 void DecodeTimer::fill_sequence(SequenceId sequence, std::int64_t length) {
@@ -265,24 +250,14 @@ void DecodeTimer::predict(DecodeKind& figures, const Kind& kind) const {
   const KvDtype dtype = kv_dtype(to_string(problem.kv_dtype));
   const Policy paged = parse_policy("paged(P=" + std::to_string(problem.page_size) +
                                     ", in_flight=" + std::to_string(problem.rows) + ")");
-  const std::int64_t head_bytes =
-      to_int64(vector_bytes(dtype, "d_h", kind.head_dim).value(), "bytes of a key") +
-      to_int64(vector_bytes(dtype, "d_v", kind.v_head_dim).value(), "bytes of a value");
-  const int group = kind.heads.num_q_heads / kind.heads.num_kv_heads;
+  const std::int64_t key_bytes = loaded_key_bytes(problem.kv_dtype, kind.head_dim, kind.v_head_dim);
   for (const SequenceRows& rows : step_rows()) {
     const Held all = held(paged, problem.table, problem.shape, {rows.length, rows.length, dtype});
     for (const int idx : kind.layers) {
       figures.predicted_held_bytes += all.layers[static_cast<std::size_t>(idx)].bytes;
     }
-    for (int head = 0; head < kind.heads.num_kv_heads; ++head) {
-      const bool one = kind.topologies.size() == 1;
-      const auto first = static_cast<std::size_t>(one ? 0 : head * group);
-      const auto count = static_cast<std::size_t>(one ? 1 : group);
-      const Topology read = Topology::merged(std::span(kind.topologies).subspan(first, count));
-      const Executed executed_keys = executed(read, rows.rows, rows.length, kernel_tile());
-      figures.predicted_read_bytes +=
-          to_int64(executed_keys.loaded_keys, "keys read") * head_bytes * figures.num_layers;
-    }
+    figures.predicted_read_bytes += predicted_call(kind.topologies, kind.heads, rows).loaded_keys *
+                                    key_bytes * figures.num_layers;
   }
 }
 

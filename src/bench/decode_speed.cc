@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include "lacuna/kv_cache.h"
 #include "lacuna/prefix.h"
 #include "lacuna/retention.h"
+#include "lacuna/stopwatch.h"
 
 namespace lacuna {
 namespace {
@@ -153,14 +153,13 @@ PrefixHitFigure time_prefix_hit(std::int64_t repetitions) {
   PrefixHitFigure figure = {0, std::ssize(cache.tables()), 0, {}};
   std::vector<double> samples;
   for (std::int64_t idx = 0; idx < std::max<std::int64_t>(repetitions, 1); ++idx) {
-    const auto begin = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     const PrefixMatch match = cache.match("bench", prompt);
     figure.tokens = hit_length(match, retention, std::ssize(prompt));
     const SequenceId hit =
         cache.adopt("bench", std::span(prompt).first(static_cast<std::size_t>(figure.tokens)),
                     retention.kept(figure.tokens, figure.tokens));
-    const auto end = std::chrono::steady_clock::now();
-    samples.push_back(std::chrono::duration<double>(end - begin).count());
+    samples.push_back(watch.seconds());
     figure.shared_pages = cache.prefix_statistics().shared_pages;
     cache.free(hit);
   }

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <string>
 
 #include "bench/problem.h"
 #include "bench/tensors.h"
 #include "lacuna/error.h"
 #include "lacuna/integer.h"
+#include "lacuna/stopwatch.h"
 #include "problems.h"
 
 namespace lacuna {
@@ -167,10 +167,10 @@ std::vector<ScanCurve> scan_curves(std::span<const KernelRow> rows) {
 namespace {
 
 double seconds_to_plan(const KernelProblem& problem, std::span<const Topology> topologies) {
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const Plan plan = bench::plan_of(problem, topologies);
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  return plan.items.empty() ? 0 : taken.count();
+  const double taken = watch.seconds();
+  return plan.items.empty() ? 0 : taken;
 }
 
 // The workspace depends on views' shapes and dtypes alone: no memory of this length is touched.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "cache/state.h"
 #include "lacuna/error.h"
 #include "lacuna/file.h"
+#include "lacuna/stopwatch.h"
 
 namespace lacuna {
 
@@ -66,10 +66,6 @@ struct SleepingPage {
   std::int64_t first_slot;  // KvCache::State::first_slots
   std::int64_t checksum;
 };
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 }  // namespace
 
@@ -164,7 +160,7 @@ KvOffload::KvOffload(KvCache& cache, const std::string& path, std::int64_t budge
 KvOffload::~KvOffload() = default;
 
 bool KvOffload::sleep(SequenceId sequence) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   KvCache::State& state = cache_.state();
   Sequence& of = state.idle_sequence(sequence);
   const std::shared_ptr<SleepingPages> room = take_room(file_, state, of);
@@ -181,12 +177,12 @@ bool KvOffload::sleep(SequenceId sequence) {
   of.asleep = room;
   ++statistics_.num_sleeps;
   statistics_.written_bytes += room->size_bytes();
-  statistics_.sleep_seconds += seconds_since(start);
+  statistics_.sleep_seconds += watch.seconds();
   return true;
 }
 
 bool KvOffload::wake(SequenceId sequence) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const SleepingPages& from = sleeping(cache_, file_.get(), sequence);
   KvCache::State& state = cache_.state();
   const std::optional<std::vector<PageId>> pages = read_pages(state, from);
@@ -197,7 +193,7 @@ bool KvOffload::wake(SequenceId sequence) {
   }
   ++statistics_.num_wakes;
   statistics_.read_bytes += from.size_bytes();
-  statistics_.wake_seconds += seconds_since(start);
+  statistics_.wake_seconds += watch.seconds();
   of.asleep.reset();  // `from` ends here
   return true;
 }

@@ -6,6 +6,7 @@
 
 #include "cli/bench_decode.h"
 #include "cli/bench_kernels.h"
+#include "cli/bench_model.h"
 #include "cli/capacity_report.h"
 #include "cli/cost_report.h"
 #include "cli/options.h"
@@ -83,6 +84,7 @@ void add_capacity(CLI::App& app, CapacityFlags& flags) {
 struct BenchFlags {
   BenchKernelsFlags kernels;
   BenchDecodeFlags decode;
+  BenchModelFlags model;
 };
 
 void add_bench(CLI::App& app, BenchFlags& flags, std::vector<std::string>& faults) {
@@ -108,6 +110,16 @@ void add_bench(CLI::App& app, BenchFlags& flags, std::vector<std::string>& fault
       "  lacuna bench decode --attend 'window(1024)*3, full' --num-layers 32 --num-q-heads 32 \\\n"
       "      --num-kv-heads 8 --head-dim 128 --scan 1024..65536 --svg steps.svg");
   decode->callback([&flags, &faults] { faults = bench_decode(flags.decode, print); });
+  CLI::App* model = verb->add_subcommand(
+      "model", "prompts and answers of a real model: time by part, pairs, bytes held and read");
+  add_bench_model_flags(*model, flags.model);
+  model->footer(
+      "Examples:\n"
+      "  lacuna bench model --model gemma-3-270m-q4_k_m.gguf --json\n"
+      "  lacuna bench model --model smollm2-135m-q4_1.gguf --length 1024 --length 8128 \\\n"
+      "      --against 'window(1024)+sink(4)'\n"
+      "  lacuna bench model --model model.gguf --kv-dtype int8 --length 32512 --generate 256");
+  model->callback([&flags, &faults] { faults = bench_model(flags.model, print); });
 }
 
 void add_run(CLI::App& app, RunFlags& flags) {

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <iterator>
 
@@ -17,18 +16,16 @@
 #include "lacuna/chat.h"
 #include "lacuna/error.h"
 #include "lacuna/file.h"
+#include "lacuna/integer.h"
 #include "lacuna/kernels.h"
 #include "lacuna/statistics.h"
+#include "lacuna/stopwatch.h"
 #include "lacuna/system_memory.h"
 
 namespace lacuna::cli {
 namespace {
 
 constexpr std::int64_t kLongestPrompt = std::int64_t{64} << 20;  // bytes
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 std::string prompt_text(const RunFlags& flags) {
   if (!flags.prompt.empty() && !flags.file.empty()) {
@@ -69,29 +66,12 @@ std::vector<TokenId> prompt_tokens(const RunFlags& flags, std::string text, cons
   return model.tokenizer().encode(text, options);
 }
 
-DType kv_dtype_of(const RunFlags& flags) {
-  if (flags.kv_dtype.empty()) return flags.exact ? DType::kF32 : DType::kBf16;
-  return parse_kv_dtype(flags.kv_dtype);
-}
-
 Subject subject_of(const RunFlags& flags) {
   ModelFlags model;
   model.model = flags.model;
   model.attend = flags.attend;
   model.layers = flags.layers;
   return make_subject(model);
-}
-
-TransformerOptions transformer_options(const RunFlags& flags) {
-  TransformerOptions options;
-  options.kv_dtype = kv_dtype_of(flags);
-  options.exact_kv = flags.exact_kv;
-  if (flags.exact_kv && !is_quantized(options.kv_dtype)) {
-    throw Error(fmt::format("--exact-kv is given with {} keys; allowed: with int8 and int4",
-                            to_string(options.kv_dtype)));
-  }
-  options.page_size = flags.page_size;
-  return options;
 }
 
 GenerateOptions generate_options(const RunFlags& flags) {
@@ -106,19 +86,31 @@ GenerateOptions generate_options(const RunFlags& flags) {
   return options;
 }
 
-// Pages of other sizes lie in slabs of their own; a slab has a rest at its end.
-std::int64_t cache_bytes(std::int64_t predicted) {
-  constexpr std::int64_t kSlab = std::int64_t{2} << 20;
-  return predicted + predicted / 4 + 16 * kSlab;
+}  // namespace
+
+TransformerOptions transformer_options(const std::string& kv_dtype, bool exact, bool exact_kv) {
+  TransformerOptions options;
+  if (exact) options.kv_dtype = DType::kF32;
+  if (!kv_dtype.empty()) options.kv_dtype = parse_kv_dtype(kv_dtype);
+  options.exact_kv = exact_kv;
+  if (exact_kv && !is_quantized(options.kv_dtype)) {
+    throw Error(fmt::format("--exact-kv is given with {} keys; allowed: with int8 and int4",
+                            to_string(options.kv_dtype)));
+  }
+  return options;
 }
 
-}  // namespace
+std::string transformer_isa(const TransformerOptions& options) {
+  const bool has_own_product = options.kv_dtype == DType::kBf16;
+  return kernel_isa(has_own_product ? DType::kBf16 : DType::kF32, options.kv_dtype);
+}
 
 void run_model(const RunFlags& flags, const std::function<void(const std::string&)>& print) {
   const Interrupt interrupt;
   GenerateOptions generating = generate_options(flags);
   const Sampler refuses_options(generating.sampler);
-  TransformerOptions options = transformer_options(flags);
+  TransformerOptions options = transformer_options(flags.kv_dtype, flags.exact, flags.exact_kv);
+  options.page_size = flags.page_size;
   std::string text = prompt_text(flags);
   RunReport report;
   report.flags = flags;
@@ -135,24 +127,22 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   report.threads = flags.threads > 0 ? flags.threads : num_allowed_cpus();
   ThreadPool pool(report.threads);
 
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch loading;
   ModelOptions model_options;
   model_options.products = flags.exact ? DenseType::kF32 : DenseType::kInt8;
   const Model model(flags.model, model_options, &pool);
-  report.load_seconds = seconds_since(begin);
+  report.load_seconds = loading.seconds();
   report.weight_bytes = model.weight_bytes();
   report.products = to_string(model_options.products);
   report.kv_dtype = to_string(options.kv_dtype);
-  report.isa =
-      kernel_isa(options.kv_dtype == DType::kBf16 ? DType::kBf16 : DType::kF32, options.kv_dtype);
+  report.isa = transformer_isa(options);
 
   const std::vector<TokenId> prompt = prompt_tokens(flags, std::move(text), model);
   const ModelShape& shape = model.config().shape;
   const LayerTable& of_prompt = flags.decode_only ? model.config().table : report.subject.table;
   const std::int64_t asked = std::ssize(prompt) + flags.max_tokens;
   const std::int64_t tokens = std::min(asked, shape.context_length.value_or(asked));
-  options.cache_bytes = cache_bytes(
-      predicted_kv_bytes(of_prompt, shape, options, tokens, std::min(flags.chunk, tokens)));
+  options.cache_bytes = cache_bytes_for(of_prompt, shape, options, tokens, flags.chunk);
   require_memory(options.cache_bytes, "the cache");
   Transformer transformer(model, options, pool);
 
@@ -163,8 +153,9 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   };
   if (!flags.json) generating.text = [&](std::string_view more) { print(std::string(more)); };
   report.result = generate(transformer, model, prompt, generating);
-  report.predicted_held_bytes =
-      predicted_kv_bytes(transformer.table(), shape, options, report.result.held_tokens, 0);
+  report.predicted_held_bytes = to_int64(
+      predicted_kv(transformer.table(), shape, options, report.result.held_tokens, 0).bytes.value(),
+      "held bytes");
   report.peak_memory_bytes = peak_memory_bytes();
   if (flags.json) {
     print(run_json(report));

@@ -46,6 +46,12 @@ struct RunFlags {
 
 void add_run_flags(CLI::App& app, RunFlags& flags);
 
+// What the flags of the verbs that run a model say of keys: bf16 by default, f32 with --exact.
+// Throws Error for an unknown type and for --exact-kv with keys that are not quantized.
+TransformerOptions transformer_options(const std::string& kv_dtype, bool exact, bool exact_kv);
+// Of the attention kernels that serve them.
+std::string transformer_isa(const TransformerOptions& options);
+
 struct RunReport {
   RunFlags flags;
   CpuInfo cpu;

@@ -3,23 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 
 #include "lacuna/error.h"
 #include "lacuna/integer.h"
 #include "lacuna/kv_dtype.h"
-#include "lacuna/policy.h"
 #include "lacuna/retention.h"
+#include "lacuna/stopwatch.h"
 
 namespace lacuna {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // Holds text back while it may be the beginning of a stop text.
 class StopTexts {
@@ -77,10 +70,10 @@ class Run {
   Run& operator=(const Run&) = delete;
 
   Generated answer(std::span<const TokenId> prompt, std::int64_t most) {
-    const Clock::time_point begin = Clock::now();
+    const Stopwatch watch;
     result_.prompt_tokens = std::ssize(prompt);
     std::optional<TokenId> next = prefill(prompt);
-    result_.first_token_seconds = seconds_since(begin);
+    result_.first_token_seconds = watch.seconds();
     if (!next) result_.first_token_seconds = 0;
     if (options_.decode_table) {
       own_table_ = transformer_.table();
@@ -89,9 +82,9 @@ class Run {
     result_.ended = most < options_.max_tokens ? Ended::kContext : Ended::kMaxTokens;
     while (next && std::ssize(result_.tokens) < most && take(*next)) {
       if (std::ssize(result_.tokens) == most) break;
-      const Clock::time_point step = Clock::now();
+      const Stopwatch step;
       next = picked(forward({&*next, 1}));
-      if (next) result_.step_seconds.push_back(seconds_since(step));
+      if (next) result_.step_seconds.push_back(step.seconds());
     }
     if (!next) result_.ended = Ended::kInterrupted;
     if (!stops_.met()) finish();
@@ -105,9 +98,9 @@ class Run {
   using Logits = std::optional<std::span<const float>>;
 
   // Of the token after these; nullopt once a stop is asked for.
-  Logits forward(std::span<const TokenId> tokens) {
+  Logits forward(std::span<const TokenId> tokens, LogitRows rows = LogitRows::kLast) {
     const NewTokens batch[] = {{sequence_, tokens}};
-    auto pass = transformer_.forward(batch, LogitRows::kLast, options_.stop);
+    auto pass = transformer_.forward(batch, rows, options_.stop);
     if (!pass) {
       if (options_.stop.stop_requested()) return std::nullopt;
       throw Error(fmt::format("the cache has no room for {} tokens after {}", tokens.size(),
@@ -115,7 +108,7 @@ class Run {
     }
     ledger_ = pass->ledger();
     pass->commit();
-    return pass->logits(0);
+    return rows == LogitRows::kNone ? std::span<const float>() : pass->logits(0);
   }
 
   // Once a token: a draw for each chunk would make the answer depend on their size.
@@ -129,10 +122,10 @@ class Run {
     for (std::size_t first = 0; first < prompt.size();) {
       const auto chunk = prompt.subspan(
           first, std::min(static_cast<std::size_t>(options_.chunk), prompt.size() - first));
-      logits = forward(chunk);
+      first += chunk.size();
+      logits = forward(chunk, first < prompt.size() ? LogitRows::kNone : LogitRows::kLast);
       if (!logits) return std::nullopt;
       result_.prefill += ledger_;
-      first += chunk.size();
       if (options_.progress) {
         options_.progress(static_cast<std::int64_t>(first), std::ssize(prompt));
       }
@@ -235,14 +228,22 @@ std::string_view to_string(Ended ended) {
   return "";
 }
 
-std::int64_t predicted_kv_bytes(const LayerTable& table, const ModelShape& shape,
-                                const TransformerOptions& options, std::int64_t tokens,
-                                std::int64_t in_flight) {
+Held predicted_kv(const LayerTable& table, const ModelShape& shape,
+                  const TransformerOptions& options, std::int64_t tokens, std::int64_t in_flight) {
   const Policy paged = parse_policy(fmt::format("paged(P={}, in_flight={}, rollback={})",
                                                 options.page_size, in_flight, options.rollback));
   const KvDtype dtype = kv_dtype(to_string(options.kv_dtype));
-  return to_int64(held(paged, table, shape, {tokens, tokens, dtype}).bytes.value(),
-                  "bytes of the cache");
+  return held(paged, table, shape, {tokens, tokens, dtype});
+}
+
+std::int64_t cache_bytes_for(const LayerTable& table, const ModelShape& shape,
+                             const TransformerOptions& options, std::int64_t tokens,
+                             std::int64_t chunk) {
+  constexpr std::int64_t kSlab = std::int64_t{2} << 20;
+  const std::int64_t bytes =
+      to_int64(predicted_kv(table, shape, options, tokens, std::min(chunk, tokens)).bytes.value(),
+               "bytes of the cache");
+  return checked_add64(checked_add64(bytes, bytes / 4), 16 * kSlab);
 }
 
 Generated generate(Transformer& transformer, const Model& model, std::span<const TokenId> prompt,

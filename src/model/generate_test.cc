@@ -337,12 +337,15 @@ TEST(Generate, HoldsTheBytesThatThePolicyPredicts) {
           options.chunk = 13;
           const Generated found = tiny.generate(options, prompt);
           const LayerTable& table = tiny.transformer.table();
-          EXPECT_EQ(found.held_bytes, predicted_kv_bytes(table, tiny.model.config().shape,
-                                                         tiny.options, found.held_tokens, 0))
+          const auto predicted = [&](std::int64_t in_flight) {
+            return predicted_kv(table, tiny.model.config().shape, tiny.options, found.held_tokens,
+                                in_flight)
+                .bytes.value();
+          };
+          EXPECT_EQ(found.held_bytes, predicted(0))
               << name << ' ' << attend << ' ' << prompt << ' ' << count;
           // With a chunk in flight it is what a cache must have room for.
-          EXPECT_LE(found.held_bytes, predicted_kv_bytes(table, tiny.model.config().shape,
-                                                         tiny.options, found.held_tokens, 13));
+          EXPECT_LE(found.held_bytes, predicted(13));
         }
       }
     }

@@ -27,9 +27,12 @@ class Loader {
     return file_.matrix(name, rows, cols);
   }
   // The rows of all of them, one after another.
-  DenseWeights pack(const std::vector<WeightMatrix>& parts) const {
+  DenseWeights pack(const std::vector<WeightMatrix>& parts) {
     std::int64_t rows = 0;
-    for (const WeightMatrix& part : parts) rows += part.rows;
+    for (const WeightMatrix& part : parts) {
+      rows += part.rows;
+      packed_bytes_ += part.size_bytes();
+    }
     const auto read = [&](std::span<float> to, std::int64_t row) {
       for (const WeightMatrix& part : parts) {
         if (row < part.rows) return read_row(to, part, row);
@@ -38,6 +41,8 @@ class Loader {
     };
     return {options_.products, rows, parts.front().cols, read, pool_};
   }
+  // As the file stores what was packed.
+  std::int64_t packed_bytes() const { return packed_bytes_; }
   void refuse_others() const {
     for (const GgufTensor& tensor : file_.header().tensors) {
       if (taken_.contains(tensor.name) || tensor.name == "rope_freqs.weight") continue;
@@ -53,6 +58,7 @@ class Loader {
   const ModelOptions& options_;
   ThreadPool* pool_;
   std::set<std::string, std::less<>> taken_;
+  std::int64_t packed_bytes_ = 0;
 };
 
 LayerWeights load_layer(Loader& loader, const Model::State& model, std::size_t idx) {
@@ -123,6 +129,7 @@ Model::State::State(const std::string& path, const ModelOptions& options, Thread
   const bool tied = !file.has("output.weight");
   output = loader.pack({tied ? embedding : loader.matrix("output.weight", vocab, hidden)});
   loader.refuse_others();
+  file_weight_bytes = loader.packed_bytes();
 }
 
 Model::Model(const std::string& path, const ModelOptions& options, ThreadPool* pool)
@@ -137,6 +144,8 @@ const std::string& Model::path() const { return state_->file.path(); }
 ChatTemplate Model::chat_template() const {
   return lacuna::chat_template(state_->file.bytes(), state_->file.header(), path());
 }
+
+std::int64_t Model::file_weight_bytes() const { return state_->file_weight_bytes; }
 
 std::int64_t Model::weight_bytes() const {
   std::int64_t bytes = state_->output.size_bytes();

@@ -36,6 +36,7 @@ struct Model::State {
   std::vector<LayerWeights> layers;
   Vector output_norm;
   DenseWeights output;
+  std::int64_t file_weight_bytes = 0;
 };
 
 }  // namespace lacuna

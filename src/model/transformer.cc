@@ -11,6 +11,7 @@
 #include "lacuna/kernels.h"
 #include "lacuna/plan.h"
 #include "lacuna/retention.h"
+#include "lacuna/stopwatch.h"
 #include "model/model_state.h"
 #include "model/row_math.h"
 
@@ -66,12 +67,18 @@ struct Transformer::State {
   void use(const LayerTable& other);
 
   // A pass, in the order in which it computes.
+  std::optional<KvCache::Step> begin(std::span<const StepRows> new_rows);
   void start(std::span<const NewTokens> batch);
+  void find_angles();
   void embed(std::span<const NewTokens> batch);
   void plan_kinds(std::span<const NewTokens> batch);
   bool attend(std::size_t layer, KvCache::Step& step, std::stop_token stop);
   void project_q_k_v(std::size_t layer);
-  bool attention(std::size_t layer, KvCache::Step& step, std::stop_token stop);
+  void rotate_q_k(std::size_t layer);
+  TensorView projected_heads(std::size_t layer, std::int64_t first, std::int64_t count);
+  void append(std::size_t layer, KvCache::Step& step);
+  TensorView queries(std::size_t layer);
+  bool attention(std::size_t layer, std::stop_token stop);
   void feed_forward(std::size_t layer);
   void output(std::span<const NewTokens> batch, LogitRows rows);
 
@@ -96,7 +103,8 @@ struct Transformer::State {
   std::vector<std::int64_t> positions;      // [num_rows]
   std::vector<std::vector<Angles>> angles;  // [rotaries][num_rows]
   std::vector<Plan> plans;                  // [kinds]
-  Ledger ledger;
+  std::vector<LayerPass> layers;
+  PassTimes times;
   Vector hidden;  // [num_rows, hidden_size]: the residual stream
   Vector normed;
   DenseRows rows;
@@ -149,6 +157,13 @@ void Transformer::State::use(const LayerTable& other) {
   find_kinds();
 }
 
+std::optional<KvCache::Step> Transformer::State::begin(std::span<const StepRows> new_rows) {
+  layers.assign(table.layers.size(), {});
+  times = {};
+  const Timed taking(times.scheduling);
+  return cache.begin(new_rows);
+}
+
 // ---- Rows ---------------------------------------------------------------------------------------
 
 void Transformer::State::start(std::span<const NewTokens> batch) {
@@ -160,7 +175,10 @@ void Transformer::State::start(std::span<const NewTokens> batch) {
     for (std::int64_t i = 0; i < std::ssize(of.tokens); ++i) positions.push_back(length + i);
   }
   num_rows = std::ssize(positions);
-  ledger = {};
+}
+
+void Transformer::State::find_angles() {
+  const Timed rotating(times.rotary);
   const std::int64_t head_dim = model.config.shape.layers.front().head_dim;
   angles.assign(rotaries.size(), std::vector<Angles>(positions.size()));
   for_rows(pool, num_rows, [&](std::int64_t row) {
@@ -173,6 +191,7 @@ void Transformer::State::start(std::span<const NewTokens> batch) {
 }
 
 void Transformer::State::embed(std::span<const NewTokens> batch) {
+  const Timed embedding(times.embedding);
   const auto width = static_cast<std::size_t>(model.architecture.hidden_size);
   hidden.resize(positions.size() * width);
   std::size_t row = 0;
@@ -186,6 +205,7 @@ void Transformer::State::embed(std::span<const NewTokens> batch) {
 }
 
 void Transformer::State::plan_kinds(std::span<const NewTokens> batch) {
+  const Timed planning(times.scheduling);
   std::vector<SequenceRows> of_sequences;
   for (const NewTokens& of : batch) {
     const std::int64_t length = cache.length(of.sequence);
@@ -230,13 +250,19 @@ void Transformer::State::add(float* from, std::int64_t stride, const Vector& nor
 
 // ---- A layer ------------------------------------------------------------------------------------
 
-// q, k and v of all rows: q and k normed by head where the model does so, then rotated.
 void Transformer::State::project_q_k_v(std::size_t layer) {
+  const Timed projecting(times.projection);
+  const LayerWeights& weights = model.layers[layer];
+  product(norm_rows(hidden.data(), weights.attention_norm).data(), weights.q_k_v, q_k_v);
+}
+
+// q and k, normed by head before where the model does so.
+void Transformer::State::rotate_q_k(std::size_t layer) {
+  const Timed rotating(times.rotary);
   const LayerWeights& weights = model.layers[layer];
   const LayerShape& shape = model.config.shape.layers[layer];
   const Architecture& architecture = model.architecture;
   const std::int64_t stride = weights.q_k_v.padded_outputs();
-  product(norm_rows(hidden.data(), weights.attention_norm).data(), weights.q_k_v, q_k_v);
   float* const all = q_k_v.take(num_rows, stride);
   for_rows(pool, num_rows, [&](std::int64_t row) {
     const Angles& turn = angles[rotary_of_layer[layer]][static_cast<std::size_t>(row)];
@@ -251,27 +277,44 @@ void Transformer::State::project_q_k_v(std::size_t layer) {
   });
 }
 
-bool Transformer::State::attention(std::size_t layer, KvCache::Step& step, std::stop_token stop) {
-  const LayerShape& shape = model.config.shape.layers[layer];
+// Of the heads of q, k and v, one after another: [num_rows, count, head_dim].
+TensorView Transformer::State::projected_heads(std::size_t layer, std::int64_t first,
+                                               std::int64_t count) {
+  const std::int64_t head_dim = model.config.shape.layers[layer].head_dim;
   const std::int64_t stride = model.layers[layer].q_k_v.padded_outputs();
-  const float* const all = q_k_v.take(num_rows, stride);
-  const auto part = [&](const float* from, std::int64_t heads) {
-    TensorView view = tensor_view(from, DType::kF32, {num_rows, heads, shape.head_dim});
-    view.strides[0] = stride;
-    return view;
-  };
-  const float* const k = all + shape.num_q_heads * shape.head_dim;
-  step.append(static_cast<int>(layer), part(k, shape.num_kv_heads),
-              part(k + shape.num_kv_heads * shape.head_dim, shape.num_kv_heads), &pool);
-  TensorView q = part(all, shape.num_q_heads);
+  TensorView view = tensor_view(q_k_v.take(num_rows, stride) + first * head_dim, DType::kF32,
+                                {num_rows, count, head_dim});
+  view.strides[0] = stride;
+  return view;
+}
+
+void Transformer::State::append(std::size_t layer, KvCache::Step& step) {
+  const Timed appending(times.append);
+  const LayerShape& shape = model.config.shape.layers[layer];
+  step.append(
+      static_cast<int>(layer), projected_heads(layer, shape.num_q_heads, shape.num_kv_heads),
+      projected_heads(layer, shape.num_q_heads + shape.num_kv_heads, shape.num_kv_heads), &pool);
+}
+
+// As the kernels for the cache's keys take them.
+TensorView Transformer::State::queries(std::size_t layer) {
+  const LayerShape& shape = model.config.shape.layers[layer];
+  const TensorView q = projected_heads(layer, 0, shape.num_q_heads);
+  if (options.kv_dtype != DType::kBf16) return q;
   const std::int64_t q_size = shape.num_q_heads * shape.head_dim;
-  if (options.kv_dtype == DType::kBf16) {  // pairs of them have a product of their own
-    q_halves.resize(static_cast<std::size_t>(num_rows * q_size));
-    for_rows(pool, num_rows, [&](std::int64_t row) {
-      round_to_bf16(q_halves.data() + row * q_size, all + row * stride, q_size);
-    });
-    q = tensor_view(q_halves.data(), DType::kBf16, {num_rows, shape.num_q_heads, shape.head_dim});
-  }
+  const auto* const all = static_cast<const float*>(q.data);
+  q_halves.resize(static_cast<std::size_t>(num_rows * q_size));
+  for_rows(pool, num_rows, [&](std::int64_t row) {
+    round_to_bf16(q_halves.data() + row * q_size, all + row * q.strides[0], q_size);
+  });
+  return tensor_view(q_halves.data(), DType::kBf16, {num_rows, shape.num_q_heads, shape.head_dim});
+}
+
+bool Transformer::State::attention(std::size_t layer, std::stop_token stop) {
+  const Timed of_layer(layers[layer].seconds);
+  const Timed of_pass(times.attention);
+  const LayerShape& shape = model.config.shape.layers[layer];
+  const TensorView q = queries(layer);
   const CacheView view = cache.view(static_cast<int>(layer), sequences);
   AttentionOptions attention_options;
   attention_options.sm_scale = model.architecture.sm_scale;
@@ -283,21 +326,25 @@ bool Transformer::State::attention(std::size_t layer, KvCache::Step& step, std::
   const Plan& plan = plans[kind_of_layer[layer]];
   const std::int64_t bytes = workspace_bytes(plan, q, view.kv(), attention_options);
   if (workspace.size() < bytes) workspace = Memory(bytes);
-  const MutableTensorView out = mutable_tensor_view(attended.take(num_rows, q_size), DType::kF32,
-                                                    {num_rows, shape.num_q_heads, shape.head_dim});
+  const MutableTensorView out =
+      mutable_tensor_view(attended.take(num_rows, shape.num_q_heads * shape.head_dim), DType::kF32,
+                          {num_rows, shape.num_q_heads, shape.head_dim});
   lse.resize(static_cast<std::size_t>(num_rows * shape.num_q_heads));
   const std::optional<Ledger> done =
       lacuna::run(out, lse, plan, q, view.kv(), {workspace.data(), static_cast<std::size_t>(bytes)},
                   attention_options);
   if (!done) return false;
-  ledger += *done;
+  layers[layer].ledger = *done;
   return true;
 }
 
 bool Transformer::State::attend(std::size_t layer, KvCache::Step& step, std::stop_token stop) {
   const LayerWeights& weights = model.layers[layer];
   project_q_k_v(layer);
-  if (!attention(layer, step, std::move(stop))) return false;
+  rotate_q_k(layer);
+  append(layer, step);
+  if (!attention(layer, std::move(stop))) return false;
+  const Timed projecting(times.output_projection);
   float* const out = product(attended.take(num_rows, weights.attention_output.inputs()),
                              weights.attention_output, projected);
   add(out, weights.attention_output.padded_outputs(), weights.after_attention_norm);
@@ -305,6 +352,7 @@ bool Transformer::State::attend(std::size_t layer, KvCache::Step& step, std::sto
 }
 
 void Transformer::State::feed_forward(std::size_t layer) {
+  const Timed in_mlp(times.mlp);
   const LayerWeights& weights = model.layers[layer];
   const std::int64_t inner = weights.down.inputs();
   const float* const both =
@@ -320,6 +368,9 @@ void Transformer::State::feed_forward(std::size_t layer) {
 }
 
 void Transformer::State::output(std::span<const NewTokens> batch, LogitRows wanted) {
+  const Timed in_output(times.logits);
+  num_logits = 0;
+  if (wanted == LogitRows::kNone) return;
   const std::int64_t width = model.architecture.hidden_size;
   if (wanted == LogitRows::kLast) {
     std::int64_t end = 0;
@@ -365,12 +416,20 @@ std::span<const float> Transformer::Pass::logits(std::int64_t row) const {
 }
 
 std::int64_t Transformer::Pass::num_logits() const { return state_->of.num_logits; }
-const Ledger& Transformer::Pass::ledger() const { return state_->of.ledger; }
+std::span<const LayerPass> Transformer::Pass::layers() const { return state_->of.layers; }
+const PassTimes& Transformer::Pass::times() const { return state_->of.times; }
+
+Ledger Transformer::Pass::ledger() const {
+  Ledger all;
+  for (const LayerPass& layer : layers()) all += layer.ledger;
+  return all;
+}
 
 void Transformer::Pass::commit() { commit(std::vector<std::int64_t>(state_->num_tokens)); }
 
 void Transformer::Pass::commit(std::span<const std::int64_t> num_committed) {
   Transformer::State& of = state_->of;
+  const Timed committing(of.times.scheduling);
   state_->step.commit(num_committed);
   for (const SequenceId sequence : state_->sequences) {
     const std::int64_t length = of.cache.length(sequence);
@@ -402,9 +461,10 @@ std::optional<Transformer::Pass> Transformer::forward(std::span<const NewTokens>
     num_tokens.push_back(std::ssize(of.tokens));
     rows.push_back({of.sequence, num_tokens.back()});
   }
-  std::optional<KvCache::Step> step = state.cache.begin(rows);
+  std::optional<KvCache::Step> step = state.begin(rows);
   if (!step) return std::nullopt;
   state.start(batch);
+  state.find_angles();
   state.plan_kinds(batch);
   state.embed(batch);
   for (std::size_t layer = 0; layer < state.table.layers.size(); ++layer) {

@@ -15,6 +15,7 @@
 #include "lacuna/error.h"
 #include "lacuna/file.h"
 #include "lacuna/kernels.h"
+#include "lacuna/stopwatch.h"
 
 namespace lacuna {
 namespace {
@@ -193,6 +194,36 @@ TEST(Transformer, LastLogitsAreThoseOfTheLastRow) {
     ASSERT_EQ(pass->num_logits(), 1);
     EXPECT_TRUE(same_bits({pass->logits(0).begin(), pass->logits(0).end()},
                           {all.end() - static_cast<std::ptrdiff_t>(tiny.vocab_size), all.end()}));
+  }
+}
+
+TEST(Transformer, PartsOfAPassAreTimedAndNeverMoreThanTheWhole) {
+  ThreadPool pool(2);
+  for (const TinyModel& tiny : tiny_models()) {
+    const Model model(kFolder + tiny.name + ".gguf", kExact, &pool);
+    Transformer transformer(model, exact_options(), pool);
+    const NewTokens batch[] = {{transformer.cache().create(), tiny.prompt}};
+    const Stopwatch whole;
+    auto pass = transformer.forward(batch, LogitRows::kNone);
+    ASSERT_TRUE(pass.has_value());
+    const double before_commit = pass->times().scheduling;
+    pass->commit();
+    const PassTimes times = pass->times();
+    EXPECT_LE(times.sum(), whole.seconds());
+    EXPECT_EQ(pass->num_logits(), 0);
+    EXPECT_GT(times.scheduling, before_commit);
+    double attention = 0;
+    Ledger executed;
+    for (const LayerPass& layer : pass->layers()) {
+      attention += layer.seconds;
+      executed += layer.ledger;
+      EXPECT_GT(layer.ledger.executed_pairs, 0);
+    }
+    EXPECT_EQ(executed, pass->ledger());
+    EXPECT_NEAR(attention, times.attention, 0.1 * times.attention);
+    for (const PassPart& part : pass_parts()) {
+      EXPECT_GT(times.*part.seconds, 0) << part.name;
+    }
   }
 }
 

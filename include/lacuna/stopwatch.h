@@ -1,0 +1,29 @@
+#pragma once
+
+#include <chrono>
+
+namespace lacuna {
+
+// Seconds since it was made, by a clock that only goes forward.
+class Stopwatch {
+ public:
+  double seconds() const;
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+// Adds the seconds of its life to a sum.
+class Timed {
+ public:
+  explicit Timed(double& sum) : sum_(sum) {}
+  ~Timed() { sum_ += watch_.seconds(); }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  double& sum_;
+  Stopwatch watch_;
+};
+
+}  // namespace lacuna

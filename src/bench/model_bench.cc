@@ -1,0 +1,174 @@
+#include "lacuna/model_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <numeric>
+#include <random>
+
+#include "bench/model_row.h"
+#include "bench/problem.h"
+#include "bench/timed_row.h"
+#include "lacuna/error.h"
+
+namespace lacuna {
+namespace {
+
+using bench::ModelTimer;
+using bench::Stopped;
+
+void add(std::vector<std::int64_t>& to, const std::vector<std::int64_t>& from) {
+  to.resize(std::max(to.size(), from.size()), 0);
+  for (std::size_t idx = 0; idx < from.size(); ++idx) to[idx] += from[idx];
+}
+
+void check(const Model& model, const ModelProblem& problem, const ModelBenchOptions& options) {
+  bench::require("prompt_tokens", problem.prompt_tokens, 1, 1 << 24);
+  bench::require("generate_tokens", problem.generate_tokens, 1, 1 << 20);
+  const std::int64_t context = model.config().shape.context_length.value_or(std::int64_t{1} << 40);
+  if (problem.prompt_tokens + problem.generate_tokens > context) {
+    throw Error(
+        fmt::format("a prompt of {} tokens and {} to generate are longer than the model's context "
+                    "of {}; allowed: less of either",
+                    problem.prompt_tokens, problem.generate_tokens, context));
+  }
+  if (!options.text.empty() && std::ssize(options.text) < problem.prompt_tokens) {
+    throw Error(fmt::format("the text has {} tokens; allowed: at least {}, the prompt's",
+                            options.text.size(), problem.prompt_tokens));
+  }
+}
+
+std::vector<TokenId> prompt_of(const Model& model, std::int64_t tokens,
+                               const ModelBenchOptions& options) {
+  std::vector<TokenId> prompt(static_cast<std::size_t>(tokens));
+  if (!options.text.empty()) {
+    std::copy_n(options.text.begin(), prompt.size(), prompt.begin());
+    return prompt;
+  }
+  std::mt19937_64 random(options.seed);
+  const auto vocab = static_cast<std::uint64_t>(model.tokenizer().vocab_size());
+  for (TokenId& token : prompt) token = static_cast<TokenId>(random() % vocab);
+  return prompt;
+}
+
+}  // namespace
+
+bool ModelLayer::as_predicted() const {
+  return pairs == predicted_pairs && step_pairs == predicted_step_pairs &&
+         read_bytes == predicted_read_bytes && held_bytes == predicted_held_bytes;
+}
+
+ModelLayer& ModelLayer::operator+=(const ModelLayer& other) {
+  for (const auto figure :
+       {&ModelLayer::predicted_pairs, &ModelLayer::pairs, &ModelLayer::needed_pairs,
+        &ModelLayer::predicted_step_pairs, &ModelLayer::step_pairs,
+        &ModelLayer::predicted_read_bytes, &ModelLayer::read_bytes}) {
+    this->*figure += other.*figure;
+  }
+  add(predicted_held_bytes, other.predicted_held_bytes);
+  add(held_bytes, other.held_bytes);
+  return *this;
+}
+
+double ModelRound::mean_step_seconds() const {
+  return std::accumulate(step_seconds.begin(), step_seconds.end(), 0.0) /
+         static_cast<double>(step_seconds.size());
+}
+
+bool ModelRow::as_predicted() const {
+  return std::ranges::all_of(layers, &ModelLayer::as_predicted);
+}
+
+ModelLayer ModelRow::sum() const {
+  ModelLayer all;
+  for (const ModelLayer& layer : layers) all += layer;
+  return all;
+}
+
+double ModelRow::step_read_bytes() const {
+  return static_cast<double>(sum().predicted_read_bytes) / static_cast<double>(problem.num_steps());
+}
+
+Statistics ModelRow::over_rounds(const std::function<double(const ModelRound&)>& figure) const {
+  std::vector<double> samples;
+  for (const ModelRound& round : rounds) samples.push_back(figure(round));
+  return statistics_of(samples);
+}
+
+std::vector<ModelKind> ModelRow::kinds() const {
+  std::vector<ModelKind> kinds;
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    const auto known = std::ranges::find_if(
+        kinds, [&](const ModelKind& kind) { return kind.sum.attend == layers[layer].attend; });
+    ModelKind& kind = known == kinds.end() ? kinds.emplace_back() : *known;
+    kind.layers.push_back(static_cast<std::int64_t>(layer));
+    kind.sum.attend = layers[layer].attend;
+    kind.sum += layers[layer];
+  }
+  for (ModelKind& kind : kinds) {
+    const auto seconds = [&](std::vector<double> ModelRound::*of_layer) {
+      return over_rounds([&](const ModelRound& round) {
+        double all = 0;
+        for (const std::int64_t layer : kind.layers) {
+          all += (round.*of_layer)[static_cast<std::size_t>(layer)];
+        }
+        return all;
+      });
+    };
+    kind.prefill_seconds = seconds(&ModelRound::layer_prefill_seconds);
+    kind.step_seconds = seconds(&ModelRound::layer_step_seconds);
+  }
+  return kinds;
+}
+
+Statistics ModelRow::first_token_seconds() const {
+  return over_rounds([](const ModelRound& round) { return round.first_token_seconds; });
+}
+
+Statistics ModelRow::step_seconds() const {
+  std::vector<double> samples;
+  for (const ModelRound& round : rounds) {
+    samples.insert(samples.end(), round.step_seconds.begin(), round.step_seconds.end());
+  }
+  return statistics_of(samples);
+}
+
+Statistics ModelRow::bound_seconds() const {
+  const double bytes = static_cast<double>(file_weight_bytes) + step_read_bytes();
+  return over_rounds([&](const ModelRound& round) { return bytes / round.read_bytes_per_s; });
+}
+
+ModelBenchResult run_model_bench(const Model& model, std::span<const ModelProblem> problems,
+                                 ThreadPool& pool, const ModelBenchOptions& options) {
+  bench::require("repetitions", options.repetitions, 1, 1000);
+  bench::require("chunk", options.chunk, 1, 1 << 16);
+  for (const ModelProblem& problem : problems) check(model, problem, options);
+  std::deque<ModelTimer> timers;  // which never moves its rows
+  std::int64_t total = 0;
+  for (const ModelProblem& problem : problems) {
+    timers.emplace_back(model, problem, prompt_of(model, problem.prompt_tokens, options), pool,
+                        options);
+    total += (problem.prompt_tokens + problem.num_steps()) * options.repetitions;
+  }
+  ModelBenchResult result;
+  std::int64_t done = 0;
+  try {
+    for (std::int64_t round = 0; round < options.repetitions; ++round) {
+      for (ModelTimer& timer : timers) {
+        timer.time_once(round, [&](std::int64_t tokens) {
+          done += tokens;
+          if (options.progress) options.progress(done, total, "tokens");
+        });
+      }
+    }
+  } catch (const Stopped&) {
+    result.interrupted = true;
+  }
+  for (const ModelTimer& timer : timers) {
+    if (!timer.row().rounds.empty()) result.rows.push_back(timer.row());
+  }
+  return result;
+}
+
+}  // namespace lacuna

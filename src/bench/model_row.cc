@@ -1,0 +1,232 @@
+#include "bench/model_row.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "bench/prediction.h"
+#include "bench/timed_row.h"
+#include "lacuna/error.h"
+#include "lacuna/generate.h"
+#include "lacuna/integer.h"
+#include "lacuna/stopwatch.h"
+#include "lacuna/system_memory.h"
+
+namespace lacuna::bench {
+namespace {
+
+double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+}  // namespace
+
+ModelTimer::ModelTimer(const Model& model, const ModelProblem& problem, std::vector<TokenId> prompt,
+                       ThreadPool& pool, const ModelBenchOptions& options)
+    : model_(model),
+      pool_(pool),
+      options_(options),
+      transformer_options_(options.transformer),
+      prompt_(std::move(prompt)) {
+  row_.problem = problem;
+  row_.file_weight_bytes = model.file_weight_bytes();
+  row_.weight_bytes = model.weight_bytes();
+  transformer_options_.table = problem.table;
+  transformer_options_.cache_bytes =
+      cache_bytes_for(problem.table, model.config().shape, options.transformer,
+                      problem.prompt_tokens + problem.generate_tokens, options.chunk);
+  require_memory(transformer_options_.cache_bytes, "the cache");
+  predict();
+  if (problem.num_steps() == 0) return;
+  row_.bandwidth_set_bytes = std::max<std::int64_t>(
+      row_.file_weight_bytes + static_cast<std::int64_t>(row_.step_read_bytes()), 1 << 20);
+  ProbeOptions probe_options;
+  probe_options.num_runs = 3;
+  probe_options.run_ns = 10'000'000;
+  probe_options.stop = options.stop;
+  reads_ = std::make_unique<ReadProbe>(pool.num_threads(), row_.bandwidth_set_bytes, probe_options);
+}
+
+// ---- Predictions --------------------------------------------------------------------------------
+
+void ModelTimer::predict() {
+  const LayerTable& table = row_.problem.table;
+  row_.layers.resize(table.layers.size());
+  for (std::size_t layer = 0; layer < row_.layers.size(); ++layer) predict_layer(layer);
+  for (std::int64_t step = 0; step <= row_.problem.num_steps(); ++step) {
+    const Held all = predicted_kv(table, model_.config().shape, transformer_options_,
+                                  row_.problem.prompt_tokens + step, 0);
+    for (std::size_t layer = 0; layer < row_.layers.size(); ++layer) {
+      row_.layers[layer].predicted_held_bytes.push_back(all.layers[layer].bytes);
+    }
+  }
+}
+
+void ModelTimer::predict_layer(std::size_t layer) {
+  const LayerTable& table = row_.problem.table;
+  const LayerShape& shape = model_.config().shape.layers[layer];
+  ModelLayer& figures = row_.layers[layer];
+  for (std::size_t before = 0; before < layer; ++before) {  // equal layers are computed once
+    if (table.layers[before] != table.layers[layer]) continue;
+    if (model_.config().shape.layers[before] != shape) continue;
+    figures = row_.layers[before];
+    return;
+  }
+  figures.attend = to_text(table.layers[layer].attend, table.causal);
+  const HeadCounts heads = {shape.num_q_heads, shape.num_kv_heads};
+  const std::vector<Topology> topologies = topologies_of_heads(
+      table.layers[layer], table.causal, static_cast<int>(layer), shape.num_q_heads);
+  const std::int64_t prompt = row_.problem.prompt_tokens;
+  for (std::int64_t first = 0; first < prompt; first += options_.chunk) {
+    const std::int64_t end = std::min(first + options_.chunk, prompt);
+    figures.predicted_pairs += predicted_call(topologies, heads, {{first, end}, end}).pairs;
+  }
+  PredictedCall steps;
+  for (std::int64_t at = prompt; at < prompt + row_.problem.num_steps(); ++at) {
+    steps = steps + predicted_call(topologies, heads, {{at, at + 1}, at + 1});
+  }
+  figures.predicted_step_pairs = steps.pairs;
+  figures.predicted_read_bytes = checked_mul64(
+      steps.loaded_keys,
+      loaded_key_bytes(transformer_options_.kv_dtype, shape.head_dim, shape.v_head_dim));
+}
+
+// ---- A round ------------------------------------------------------------------------------------
+
+// One prompt and its answer, timed and counted.
+class ModelTimer::Round {
+ public:
+  Round(ModelTimer& of, std::int64_t round)
+      : of_(of),
+        layers_(of.row_.layers),
+        transformer_(of.model_, of.transformer_options_, of.pool_),
+        sequence_(transformer_.cache().create()) {
+    times_.round = round;
+    times_.layer_prefill_seconds.resize(layers_.size(), 0);
+    times_.layer_step_seconds.resize(layers_.size(), 0);
+    for (ModelLayer& layer : layers_) {
+      layer.pairs = layer.needed_pairs = layer.step_pairs = layer.read_bytes = 0;
+      layer.held_bytes.clear();
+    }
+  }
+
+  void prefill(const std::function<void(std::int64_t)>& progress) {
+    const std::span<const TokenId> prompt = of_.prompt_;
+    for (std::size_t first = 0; first < prompt.size();) {
+      const auto chunk = prompt.subspan(
+          first, std::min(static_cast<std::size_t>(of_.options_.chunk), prompt.size() - first));
+      first += chunk.size();
+      const bool is_last = first == prompt.size();
+      {
+        const Timed timed(times_.first_token_seconds);
+        pass(chunk, is_last ? LogitRows::kLast : LogitRows::kNone);
+        if (is_last) pick();
+      }
+      times_.prefill += last_->times();
+      for (std::size_t layer = 0; layer < last_->layers().size(); ++layer) {
+        const LayerPass& done = last_->layers()[layer];
+        times_.layer_prefill_seconds[layer] += done.seconds;
+        layers_[layer].pairs += done.ledger.executed_pairs;
+        layers_[layer].needed_pairs += done.ledger.needed_pairs;
+      }
+      progress(std::ssize(chunk));
+    }
+    note_held();
+  }
+
+  void decode(const std::function<void(std::int64_t)>& progress) {
+    double sampling = 0;
+    const double cpu_begin = cpu_seconds();
+    double waited = 0;  // between the steps
+    for (std::int64_t step = 0; step < of_.row_.problem.num_steps(); ++step) {
+      times_.step_seconds.push_back(0);
+      {
+        const Timed timed(times_.step_seconds.back());
+        pass({&tokens_.back(), 1}, LogitRows::kLast);
+        const Timed choosing(sampling);
+        pick();
+      }
+      const double cpu_before = cpu_seconds();
+      note_step();
+      progress(1);
+      waited += cpu_seconds() - cpu_before;
+    }
+    means(sampling, cpu_seconds() - cpu_begin - waited);
+  }
+
+  void set_bandwidth(double bytes_per_s) { times_.read_bytes_per_s = bytes_per_s; }
+  // What differs from the prediction in one round stays.
+  void finish() {
+    if (of_.row_.rounds.empty() || of_.row_.as_predicted()) of_.row_.layers = std::move(layers_);
+    if (of_.row_.rounds.empty()) of_.row_.tokens = std::move(tokens_);
+    of_.row_.rounds.push_back(std::move(times_));
+  }
+
+ private:
+  void pass(std::span<const TokenId> tokens, LogitRows rows) {
+    const NewTokens batch[] = {{sequence_, tokens}};
+    last_.reset();
+    std::optional<Transformer::Pass> pass = transformer_.forward(batch, rows, of_.options_.stop);
+    if (!pass) {
+      if (of_.options_.stop.stop_requested()) throw Stopped{};
+      throw Error(fmt::format("the cache has no room for {} tokens after {}", tokens.size(),
+                              transformer_.cache().length(sequence_)));
+    }
+    pass->commit();
+    last_.emplace(std::move(*pass));
+  }
+
+  void pick() { tokens_.push_back(sampler_.pick(last_->logits(0))); }
+
+  void note_step() {
+    times_.step += last_->times();
+    for (std::size_t layer = 0; layer < last_->layers().size(); ++layer) {
+      const LayerPass& done = last_->layers()[layer];
+      times_.layer_step_seconds[layer] += done.seconds;
+      layers_[layer].step_pairs += done.ledger.executed_pairs;
+      layers_[layer].read_bytes += done.ledger.loaded_bytes;
+    }
+    note_held();
+  }
+
+  void note_held() {
+    const std::vector<std::int64_t> held = transformer_.cache().held_bytes(sequence_);
+    for (std::size_t layer = 0; layer < held.size(); ++layer) {
+      layers_[layer].held_bytes.push_back(held[layer]);
+    }
+  }
+
+  void means(double sampling, double cpu) {
+    const auto steps = static_cast<double>(of_.row_.problem.num_steps());
+    if (steps == 0) return;
+    for (const PassPart& part : pass_parts()) times_.step.*part.seconds /= steps;
+    for (double& seconds : times_.layer_step_seconds) seconds /= steps;
+    times_.sampling_seconds = sampling / steps;
+    times_.cpu_share = std::min(1.0, cpu / (times_.mean_step_seconds() * steps *
+                                            static_cast<double>(of_.pool_.num_threads())));
+  }
+
+  ModelTimer& of_;
+  std::vector<ModelLayer> layers_;
+  Transformer transformer_;
+  SequenceId sequence_;
+  Sampler sampler_{SamplerOptions{}};
+  std::optional<Transformer::Pass> last_;
+  std::vector<TokenId> tokens_;
+  ModelRound times_;
+};
+
+void ModelTimer::time_once(std::int64_t round, const std::function<void(std::int64_t)>& progress) {
+  Round at_hand(*this, round);
+  at_hand.prefill(progress);
+  if (row_.problem.num_steps() > 0) {
+    const std::optional<ReadBandwidthRow> before = reads_->measure();
+    if (!before) throw Stopped{};
+    at_hand.decode(progress);
+    const std::optional<ReadBandwidthRow> after = reads_->measure();
+    if (!after) throw Stopped{};
+    at_hand.set_bandwidth((before->bytes_per_s.median + after->bytes_per_s.median) / 2);
+  }
+  at_hand.finish();
+}
+
+}  // namespace lacuna::bench

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "lacuna/cpu.h"
+#include "lacuna/model_bench.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace lacuna::cli {
+
+// The flags as they were typed.
+struct BenchModelFlags {
+  std::string model;
+  std::string attend;
+  std::string layers;
+  std::vector<std::string> against;  // further tables, as text
+  std::vector<std::int64_t> lengths;
+  std::int64_t generate = 64;
+  std::string file;  // text whose beginning is the prompts
+  std::int64_t chunk = 512;
+  bool exact = false;
+  std::string kv_dtype;
+  bool exact_kv = false;
+  std::int64_t page_size = 64;
+  std::int64_t threads = 0;
+  std::int64_t repetitions = 3;
+  std::int64_t seed = 1;
+  bool json = false;
+};
+
+void add_bench_model_flags(CLI::App& app, BenchModelFlags& flags);
+
+struct ModelReport {
+  BenchModelFlags flags;
+  CpuInfo cpu;
+  Subject subject;
+  std::int64_t threads = 1;
+  std::string products;
+  std::string kv_dtype;
+  std::string isa;
+  double load_seconds = 0;
+  std::int64_t peak_memory_bytes = 0;
+  ModelBenchResult result;
+};
+std::string model_text(const ModelReport& report);
+// With the keys of docs/schema/bench_model.schema.json.
+std::string model_json(const ModelReport& report);
+
+// What must never be: pairs, pages or reads other than predicted.
+std::vector<std::string> faults_of(std::span<const ModelRow> rows);
+
+// Measures and prints; returns the faults. Progress goes to the standard error stream.
+std::vector<std::string> bench_model(const BenchModelFlags& flags,
+                                     const std::function<void(const std::string&)>& print);
+
+}  // namespace lacuna::cli
