@@ -22,7 +22,8 @@ namespace lacuna {
 struct ModelProblem {
   LayerTable table;
   std::int64_t prompt_tokens = 1;
-  std::int64_t generate_tokens = 64;  // generate_tokens − 1 steps
+  std::int64_t generate_tokens = 64;     // generate_tokens − 1 steps
+  std::optional<LayerTable> claim = {};  // what is predicted instead; absent: the table
   std::int64_t num_steps() const { return generate_tokens - 1; }
 };
 
@@ -31,9 +32,12 @@ struct ModelLayer {
   std::string attend;
   std::int64_t predicted_pairs = 0;  // executed for the prompt, over all query heads
   std::int64_t pairs = 0;
-  std::int64_t needed_pairs = 0;          // that masks let through
-  std::int64_t predicted_step_pairs = 0;  // the same, over all steps
+  std::int64_t predicted_needed_pairs = 0;  // that the topology has: what masks let through
+  std::int64_t needed_pairs = 0;
+  std::int64_t predicted_step_pairs = 0;  // executed, over all steps
   std::int64_t step_pairs = 0;
+  std::int64_t predicted_step_needed_pairs = 0;
+  std::int64_t step_needed_pairs = 0;
   std::int64_t predicted_read_bytes = 0;  // K and V of executed tiles, over all steps
   std::int64_t read_bytes = 0;
   // [1 + steps]: held after the prompt and after each step, summed from the pages.
@@ -43,6 +47,14 @@ struct ModelLayer {
   bool as_predicted() const;
   ModelLayer& operator+=(const ModelLayer& other);  // `attend` stays
 };
+
+// Figures of a layer that must be as predicted, by their names in JSON.
+struct ExactFigure {
+  std::string_view name;
+  std::int64_t ModelLayer::*predicted;
+  std::int64_t ModelLayer::*measured;
+};
+std::span<const ExactFigure> exact_figures();  // held bytes aside
 
 // Layers of a row that read alike.
 struct ModelKind {
@@ -71,6 +83,7 @@ struct ModelRound {
 struct ModelRow {
   ModelProblem problem;
   std::vector<ModelLayer> layers;
+  std::vector<std::int64_t> live_bytes;  // [1 + steps]: all pages of the cache's pool
   std::int64_t file_weight_bytes = 0;    // of what a step reads, as the file stores it
   std::int64_t weight_bytes = 0;         // as it is read
   std::int64_t bandwidth_set_bytes = 0;  // file_weight_bytes and K and V of a step
@@ -78,6 +91,8 @@ struct ModelRow {
   std::vector<ModelRound> rounds;
 
   bool as_predicted() const;
+  // Each exact figure that is not as predicted, in one line with its layer and both values.
+  std::vector<std::string> faults() const;
   ModelLayer sum() const;
   double step_read_bytes() const;  // K and V, the mean over the steps
   // The statistics are over the rounds, those of steps over all steps of all rounds. REQUIRES: a

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +18,19 @@
 
 namespace lacuna {
 
+// Faults on purpose, so that an audit can be seen to find them. None by default.
+struct PlantedFaults {
+  bool masked_dense = false;  // attention computes every pair and then masks
+  bool keep_all = false;      // nothing is freed that no later query reads
+  bool leak = false;          // pages of a sequence that nobody knows stay in the cache
+  bool count_twice = false;   // the ledger counts one key of a row twice
+  bool summaries = false;     // pages carry summaries that nobody asked for
+  bool local_rotary = false;  // every layer rotates as the first one does
+  bool one_thread = false;    // all work on the caller's thread
+  double hidden_seconds = 0;  // of a pass, in none of its parts
+  friend bool operator==(const PlantedFaults&, const PlantedFaults&) = default;
+};
+
 struct TransformerOptions {
   std::optional<LayerTable> table;  // absent: the model's own
   DType kv_dtype = DType::kBf16;
@@ -25,6 +39,7 @@ struct TransformerOptions {
   std::int64_t cache_bytes = std::int64_t{1} << 30;  // never exceeded
   std::int64_t rollback = 0;                         // tokens that truncate() may take back
   std::string isa = {};                              // of all kernels; "": the best for each
+  PlantedFaults planted = {};
 };
 
 // New tokens of one sequence: a chunk of its prompt, or the token to go on with (and drafts).
@@ -58,6 +73,10 @@ class Transformer {
   // heads of a layer are parted otherwise than in the table that the cache was made for.
   void use(const LayerTable& table);
   KvCache& cache();  // to create, fork and free sequences
+  // Of all later passes: called after each layer with the residual stream of the pass's rows, one
+  // sequence after another [rows, hidden_size]. Empty: nobody looks.
+  using LayerObserver = std::function<void(std::int64_t layer, std::span<const float> hidden)>;
+  void observe(LayerObserver observer);
 
   // One pass over all new tokens. Not yet committed: dropping it leaves the cache as it was.
   class Pass {

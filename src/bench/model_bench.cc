@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <numeric>
 #include <random>
@@ -55,16 +56,28 @@ std::vector<TokenId> prompt_of(const Model& model, std::int64_t tokens,
 }  // namespace
 
 bool ModelLayer::as_predicted() const {
-  return pairs == predicted_pairs && step_pairs == predicted_step_pairs &&
-         read_bytes == predicted_read_bytes && held_bytes == predicted_held_bytes;
+  return held_bytes == predicted_held_bytes &&
+         std::ranges::all_of(exact_figures(), [&](const ExactFigure& figure) {
+           return this->*figure.measured == this->*figure.predicted;
+         });
+}
+
+std::span<const ExactFigure> exact_figures() {
+  static constexpr std::array<ExactFigure, 5> kFigures = {{
+      {"needed_pairs", &ModelLayer::predicted_needed_pairs, &ModelLayer::needed_pairs},
+      {"executed_pairs", &ModelLayer::predicted_pairs, &ModelLayer::pairs},
+      {"step_needed_pairs", &ModelLayer::predicted_step_needed_pairs,
+       &ModelLayer::step_needed_pairs},
+      {"step_executed_pairs", &ModelLayer::predicted_step_pairs, &ModelLayer::step_pairs},
+      {"read_bytes", &ModelLayer::predicted_read_bytes, &ModelLayer::read_bytes},
+  }};
+  return kFigures;
 }
 
 ModelLayer& ModelLayer::operator+=(const ModelLayer& other) {
-  for (const auto figure :
-       {&ModelLayer::predicted_pairs, &ModelLayer::pairs, &ModelLayer::needed_pairs,
-        &ModelLayer::predicted_step_pairs, &ModelLayer::step_pairs,
-        &ModelLayer::predicted_read_bytes, &ModelLayer::read_bytes}) {
-    this->*figure += other.*figure;
+  for (const ExactFigure& figure : exact_figures()) {
+    this->*figure.predicted += other.*figure.predicted;
+    this->*figure.measured += other.*figure.measured;
   }
   add(predicted_held_bytes, other.predicted_held_bytes);
   add(held_bytes, other.held_bytes);
@@ -76,14 +89,40 @@ double ModelRound::mean_step_seconds() const {
          static_cast<double>(step_seconds.size());
 }
 
-bool ModelRow::as_predicted() const {
-  return std::ranges::all_of(layers, &ModelLayer::as_predicted);
-}
+bool ModelRow::as_predicted() const { return faults().empty(); }
 
 ModelLayer ModelRow::sum() const {
   ModelLayer all;
   for (const ModelLayer& layer : layers) all += layer;
   return all;
+}
+
+std::vector<std::string> ModelRow::faults() const {
+  std::vector<std::string> faults;
+  const auto differs = [&](std::string_view what, const auto& measured, const auto& predicted) {
+    faults.push_back(fmt::format("{} is {}, predicted {}", what, measured, predicted));
+  };
+  for (std::size_t idx = 0; idx < layers.size(); ++idx) {
+    const ModelLayer& layer = layers[idx];
+    for (const ExactFigure& figure : exact_figures()) {
+      if (layer.*figure.measured == layer.*figure.predicted) continue;
+      differs(fmt::format("layer {}: {}", idx, figure.name), layer.*figure.measured,
+              layer.*figure.predicted);
+    }
+    const auto [held, predicted] =
+        std::ranges::mismatch(layer.held_bytes, layer.predicted_held_bytes);
+    if (held == layer.held_bytes.end()) continue;
+    differs(
+        fmt::format("layer {}: held_bytes after {} steps", idx, held - layer.held_bytes.begin()),
+        *held, *predicted);
+  }
+  const std::vector<std::int64_t> all = sum().predicted_held_bytes;
+  const auto [live, predicted] = std::ranges::mismatch(live_bytes, all);
+  if (live != live_bytes.end()) {
+    differs(fmt::format("live_bytes of the pool after {} steps", live - live_bytes.begin()), *live,
+            *predicted);
+  }
+  return faults;
 }
 
 double ModelRow::step_read_bytes() const {

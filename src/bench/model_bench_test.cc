@@ -16,8 +16,10 @@ const std::string kFolder = std::string(LACUNA_TEST_DATA) + "/models/tiny-";
 ModelProblem problem(const Model& model, const std::string& layers, std::int64_t prompt,
                      std::int64_t generate) {
   const auto num_layers = static_cast<int>(model.config().table.layers.size());
-  return {layers.empty() ? model.config().table : parse_layers(layers, num_layers, true), prompt,
-          generate};
+  return {layers.empty() ? model.config().table : parse_layers(layers, num_layers, true),
+          prompt,
+          generate,
+          {}};
 }
 
 ModelBenchOptions few(std::int64_t chunk = 13) {
@@ -66,6 +68,36 @@ TEST(ModelBench, FindsEveryExactFigureAsPredicted) {
     expect_as_predicted(model, pool, DType::kF32, {""});
     expect_as_predicted(model, pool, DType::kInt8, {""});
   }
+}
+
+// Faults on purpose: each moves the figure that it must, in every layer that it touches.
+TEST(ModelBench, SeesEveryExactFault) {
+  ThreadPool pool(1);
+  const Model model(kFolder + "gemma3.gguf", {}, &pool);
+  const auto faults = [&](const ModelProblem& asked, const PlantedFaults& planted) {
+    ModelBenchOptions options = few();
+    options.repetitions = 1;
+    options.transformer.planted = planted;
+    const ModelBenchResult result = run_model_bench(model, {&asked, 1}, pool, options);
+    std::string all;
+    for (const std::string& fault : result.rows.at(0).faults()) all += fault + "\n";
+    return all;
+  };
+  const ModelProblem own = problem(model, "", 60, 9);
+  EXPECT_EQ(faults(own, {}), "");
+  const auto says = [&](const ModelProblem& asked, const PlantedFaults& planted,
+                        const std::string& words) {
+    EXPECT_NE(faults(asked, planted).find(words), std::string::npos) << faults(asked, planted);
+  };
+  says(own, {.masked_dense = true}, "layer 0: executed_pairs");
+  says(own, {.keep_all = true}, "layer 0: held_bytes");
+  says(own, {.leak = true}, "live_bytes of the pool after 0 steps");
+  says(own, {.count_twice = true}, "layer 0: needed_pairs");
+  says(own, {.summaries = true}, "live_bytes of the pool after 0 steps");
+  // A window of one key more executes the same tiles.
+  ModelProblem window = problem(model, "window(17)", 60, 9);
+  window.claim = problem(model, "window(16)", 60, 9).table;
+  says(window, {}, "layer 0: needed_pairs");
 }
 
 TEST(ModelBench, AnswersAsGenerateDoes) {

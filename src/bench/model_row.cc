@@ -31,9 +31,11 @@ ModelTimer::ModelTimer(const Model& model, const ModelProblem& problem, std::vec
   row_.file_weight_bytes = model.file_weight_bytes();
   row_.weight_bytes = model.weight_bytes();
   transformer_options_.table = problem.table;
-  transformer_options_.cache_bytes =
-      cache_bytes_for(problem.table, model.config().shape, options.transformer,
-                      problem.prompt_tokens + problem.generate_tokens, options.chunk);
+  const LayerTable whole =
+      parse_layers("full", static_cast<int>(problem.table.layers.size()), true);
+  transformer_options_.cache_bytes = cache_bytes_for(
+      options.transformer.planted.keep_all ? whole : problem.table, model.config().shape,
+      options.transformer, problem.prompt_tokens + problem.generate_tokens, options.chunk);
   require_memory(transformer_options_.cache_bytes, "the cache");
   predict();
   if (problem.num_steps() == 0) return;
@@ -48,10 +50,11 @@ ModelTimer::ModelTimer(const Model& model, const ModelProblem& problem, std::vec
 
 // ---- Predictions --------------------------------------------------------------------------------
 
+// By the table that is claimed, and without faults.
 void ModelTimer::predict() {
-  const LayerTable& table = row_.problem.table;
+  const LayerTable& table = row_.problem.claim.value_or(row_.problem.table);
   row_.layers.resize(table.layers.size());
-  for (std::size_t layer = 0; layer < row_.layers.size(); ++layer) predict_layer(layer);
+  for (std::size_t layer = 0; layer < row_.layers.size(); ++layer) predict_layer(table, layer);
   for (std::int64_t step = 0; step <= row_.problem.num_steps(); ++step) {
     const Held all = predicted_kv(table, model_.config().shape, transformer_options_,
                                   row_.problem.prompt_tokens + step, 0);
@@ -61,8 +64,7 @@ void ModelTimer::predict() {
   }
 }
 
-void ModelTimer::predict_layer(std::size_t layer) {
-  const LayerTable& table = row_.problem.table;
+void ModelTimer::predict_layer(const LayerTable& table, std::size_t layer) {
   const LayerShape& shape = model_.config().shape.layers[layer];
   ModelLayer& figures = row_.layers[layer];
   for (std::size_t before = 0; before < layer; ++before) {  // equal layers are computed once
@@ -78,13 +80,16 @@ void ModelTimer::predict_layer(std::size_t layer) {
   const std::int64_t prompt = row_.problem.prompt_tokens;
   for (std::int64_t first = 0; first < prompt; first += options_.chunk) {
     const std::int64_t end = std::min(first + options_.chunk, prompt);
-    figures.predicted_pairs += predicted_call(topologies, heads, {{first, end}, end}).pairs;
+    const PredictedCall chunk = predicted_call(topologies, heads, {{first, end}, end});
+    figures.predicted_pairs += chunk.pairs;
+    figures.predicted_needed_pairs += chunk.needed_pairs;
   }
   PredictedCall steps;
   for (std::int64_t at = prompt; at < prompt + row_.problem.num_steps(); ++at) {
     steps = steps + predicted_call(topologies, heads, {{at, at + 1}, at + 1});
   }
   figures.predicted_step_pairs = steps.pairs;
+  figures.predicted_step_needed_pairs = steps.needed_pairs;
   figures.predicted_read_bytes = checked_mul64(
       steps.loaded_keys,
       loaded_key_bytes(transformer_options_.kv_dtype, shape.head_dim, shape.v_head_dim));
@@ -104,7 +109,8 @@ class ModelTimer::Round {
     times_.layer_prefill_seconds.resize(layers_.size(), 0);
     times_.layer_step_seconds.resize(layers_.size(), 0);
     for (ModelLayer& layer : layers_) {
-      layer.pairs = layer.needed_pairs = layer.step_pairs = layer.read_bytes = 0;
+      layer.pairs = layer.needed_pairs = layer.read_bytes = 0;
+      layer.step_pairs = layer.step_needed_pairs = 0;
       layer.held_bytes.clear();
     }
   }
@@ -156,7 +162,10 @@ class ModelTimer::Round {
   void set_bandwidth(double bytes_per_s) { times_.read_bytes_per_s = bytes_per_s; }
   // What differs from the prediction in one round stays.
   void finish() {
-    if (of_.row_.rounds.empty() || of_.row_.as_predicted()) of_.row_.layers = std::move(layers_);
+    if (of_.row_.rounds.empty() || of_.row_.as_predicted()) {
+      of_.row_.layers = std::move(layers_);
+      of_.row_.live_bytes = std::move(live_bytes_);
+    }
     if (of_.row_.rounds.empty()) of_.row_.tokens = std::move(tokens_);
     of_.row_.rounds.push_back(std::move(times_));
   }
@@ -183,6 +192,7 @@ class ModelTimer::Round {
       const LayerPass& done = last_->layers()[layer];
       times_.layer_step_seconds[layer] += done.seconds;
       layers_[layer].step_pairs += done.ledger.executed_pairs;
+      layers_[layer].step_needed_pairs += done.ledger.needed_pairs;
       layers_[layer].read_bytes += done.ledger.loaded_bytes;
     }
     note_held();
@@ -193,6 +203,7 @@ class ModelTimer::Round {
     for (std::size_t layer = 0; layer < held.size(); ++layer) {
       layers_[layer].held_bytes.push_back(held[layer]);
     }
+    live_bytes_.push_back(transformer_.cache().live_bytes());
   }
 
   void means(double sampling, double cpu) {
@@ -207,6 +218,7 @@ class ModelTimer::Round {
 
   ModelTimer& of_;
   std::vector<ModelLayer> layers_;
+  std::vector<std::int64_t> live_bytes_;
   Transformer transformer_;
   SequenceId sequence_;
   Sampler sampler_{SamplerOptions{}};

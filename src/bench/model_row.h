@@ -27,7 +27,7 @@ class ModelTimer {
   class Round;
 
   void predict();
-  void predict_layer(std::size_t layer);
+  void predict_layer(const LayerTable& table, std::size_t layer);
 
   const Model& model_;
   ThreadPool& pool_;

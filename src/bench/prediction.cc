@@ -17,12 +17,17 @@ PredictedCall predicted_call(std::span<const Topology> topologies, const HeadCou
     return executed(topology, rows.rows, rows.length, kernel_tile());
   };
   Int128 pairs = 0;
-  for (const Topology& topology : topologies) pairs += of(topology).pairs;
+  Int128 needed = 0;
+  for (const Topology& topology : topologies) {
+    pairs += of(topology).pairs;
+    needed += topology.edges(rows.rows.begin, rows.rows.end, rows.length);
+  }
   Int128 keys = 0;
   for (std::size_t first = 0; first < topologies.size(); first += group) {
     keys += of(Topology::merged(topologies.subspan(first, one ? 1 : group))).loaded_keys;
   }
   return {to_int64(checked_mul(pairs, one ? heads.num_q_heads : 1), "executed pairs"),
+          to_int64(checked_mul(needed, one ? heads.num_q_heads : 1), "needed pairs"),
           to_int64(checked_mul(keys, one ? heads.num_kv_heads : 1), "keys read")};
 }
 

@@ -59,7 +59,7 @@ std::vector<ModelProblem> problems_of(const BenchModelFlags& flags, const Subjec
   std::vector<ModelProblem> problems;
   for (const std::int64_t length : lengths) {
     for (const LayerTable& table : tables_of(flags, subject)) {
-      problems.push_back({table, length, flags.generate});
+      problems.push_back({table, length, flags.generate, {}});
     }
   }
   return problems;
@@ -70,15 +70,9 @@ std::vector<ModelProblem> problems_of(const BenchModelFlags& flags, const Subjec
 std::vector<std::string> faults_of(std::span<const ModelRow> rows) {
   std::vector<std::string> faults;
   for (const ModelRow& row : rows) {
-    for (std::size_t idx = 0; idx < row.layers.size(); ++idx) {
-      const ModelLayer& layer = row.layers[idx];
-      if (layer.as_predicted()) continue;
-      faults.push_back(fmt::format(
-          "{} at {} tokens, layer {}: {} pairs for the prompt, predicted {}; {} in the steps, "
-          "predicted {}; {} bytes read, predicted {}; {} bytes held at the end, predicted {}",
-          to_text(row.problem.table), row.problem.prompt_tokens, idx, layer.pairs,
-          layer.predicted_pairs, layer.step_pairs, layer.predicted_step_pairs, layer.read_bytes,
-          layer.predicted_read_bytes, layer.held_bytes.back(), layer.predicted_held_bytes.back()));
+    for (const std::string& fault : row.faults()) {
+      faults.push_back(fmt::format("{} at {} tokens, {}", to_text(row.problem.table),
+                                   row.problem.prompt_tokens, fault));
     }
   }
   return faults;

@@ -36,9 +36,12 @@ Json step_parts_json(const ModelRow& row) {
 Json figures_json(const ModelLayer& layer) {
   return {{"predicted_executed_pairs", layer.predicted_pairs},
           {"executed_pairs", layer.pairs},
+          {"predicted_needed_pairs", layer.predicted_needed_pairs},
           {"needed_pairs", layer.needed_pairs},
           {"predicted_step_executed_pairs", layer.predicted_step_pairs},
           {"step_executed_pairs", layer.step_pairs},
+          {"predicted_step_needed_pairs", layer.predicted_step_needed_pairs},
+          {"step_needed_pairs", layer.step_needed_pairs},
           {"predicted_held_bytes", layer.predicted_held_bytes.back()},
           {"held_bytes", layer.held_bytes.back()},
           {"predicted_read_bytes", layer.predicted_read_bytes},

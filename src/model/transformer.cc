@@ -13,6 +13,7 @@
 #include "lacuna/retention.h"
 #include "lacuna/stopwatch.h"
 #include "model/model_state.h"
+#include "model/planted.h"
 #include "model/row_math.h"
 
 namespace lacuna {
@@ -55,6 +56,7 @@ CacheShape cache_shape(const Retention& retention, const TransformerOptions& opt
   shape.layers = retention.layers();
   shape.page_size = options.page_size;
   shape.dtype = options.kv_dtype;
+  shape.summaries = options.planted.summaries;
   return shape;
 }
 
@@ -88,7 +90,9 @@ struct Transformer::State {
 
   const Model::State& model;
   TransformerOptions options;
+  ThreadPool alone{1};
   ThreadPool& pool;
+  LayerObserver observer;
   LayerTable table;
   Retention retention;
   KvCache cache;
@@ -118,7 +122,7 @@ struct Transformer::State {
 Transformer::State::State(const Model& of, const TransformerOptions& with, ThreadPool& threads)
     : model(of.state()),
       options(with),
-      pool(threads),
+      pool(with.planted.one_thread ? alone : threads),
       table(checked(model, with.table.value_or(model.config.table))),
       retention(table, model.config.shape),
       cache(cache_shape(retention, with), PoolOptions{.budget_bytes = with.cache_bytes}),
@@ -129,6 +133,8 @@ Transformer::State::State(const Model& of, const TransformerOptions& with, Threa
     rotary_of_layer.push_back(static_cast<std::size_t>(same - rotaries.begin()));
     if (same == rotaries.end()) rotaries.push_back(rotary);
   }
+  if (options.planted.local_rotary) rotary_of_layer.assign(rotary_of_layer.size(), 0);
+  if (options.planted.leak) leak(cache);
 }
 
 void Transformer::State::find_kinds() {
@@ -330,11 +336,16 @@ bool Transformer::State::attention(std::size_t layer, std::stop_token stop) {
       mutable_tensor_view(attended.take(num_rows, shape.num_q_heads * shape.head_dim), DType::kF32,
                           {num_rows, shape.num_q_heads, shape.head_dim});
   lse.resize(static_cast<std::size_t>(num_rows * shape.num_q_heads));
+  const auto attend_to = options.planted.masked_dense ? run_masked_dense : lacuna::run;
   const std::optional<Ledger> done =
-      lacuna::run(out, lse, plan, q, view.kv(), {workspace.data(), static_cast<std::size_t>(bytes)},
-                  attention_options);
+      attend_to(out, lse, plan, q, view.kv(), {workspace.data(), static_cast<std::size_t>(bytes)},
+                attention_options);
   if (!done) return false;
   layers[layer].ledger = *done;
+  if (options.planted.count_twice) {
+    layers[layer].ledger.executed_pairs += shape.num_q_heads;
+    layers[layer].ledger.needed_pairs += shape.num_q_heads;
+  }
   return true;
 }
 
@@ -433,6 +444,7 @@ void Transformer::Pass::commit(std::span<const std::int64_t> num_committed) {
   state_->step.commit(num_committed);
   for (const SequenceId sequence : state_->sequences) {
     const std::int64_t length = of.cache.length(sequence);
+    if (of.options.planted.keep_all) continue;
     const std::int64_t first = std::max<std::int64_t>(length - of.options.rollback, 0);
     of.cache.retain(sequence, of.retention.kept(first, length));
   }
@@ -445,6 +457,7 @@ Transformer::~Transformer() = default;
 const LayerTable& Transformer::table() const { return state_->table; }
 KvCache& Transformer::cache() { return state_->cache; }
 void Transformer::use(const LayerTable& table) { state_->use(table); }
+void Transformer::observe(LayerObserver observer) { state_->observer = std::move(observer); }
 
 std::optional<Transformer::Pass> Transformer::forward(std::span<const NewTokens> batch,
                                                       LogitRows wanted, std::stop_token stop) {
@@ -470,8 +483,10 @@ std::optional<Transformer::Pass> Transformer::forward(std::span<const NewTokens>
   for (std::size_t layer = 0; layer < state.table.layers.size(); ++layer) {
     if (!state.attend(layer, *step, stop)) return std::nullopt;
     state.feed_forward(layer);
+    if (state.observer) state.observer(static_cast<std::int64_t>(layer), state.hidden);
   }
   state.output(batch, wanted);
+  spend(state.options.planted.hidden_seconds);
   return Pass(std::make_unique<Pass::State>(
       Pass::State{state, std::move(*step), std::move(num_tokens), state.sequences}));
 }
