@@ -122,6 +122,11 @@ struct ModelBenchResult {
   bool interrupted = false;
 };
 
+// The rows without a round: what is predicted of them. Throws Error as run_model_bench().
+std::vector<ModelRow> predict_model_bench(const Model& model,
+                                          std::span<const ModelProblem> problems, ThreadPool& pool,
+                                          const ModelBenchOptions& options = {});
+
 // Times all rows round by round, each with a cache of its own that is empty before, greedy, past
 // end-of-text tokens; the probe's read bandwidth beside each row's steps. Once stop is requested,
 // what is done is returned. Throws Error naming what a problem or an option has out of range: a

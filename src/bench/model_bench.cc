@@ -178,6 +178,17 @@ Statistics ModelRow::bound_seconds() const {
   return over_rounds([&](const ModelRound& round) { return bytes / round.read_bytes_per_s; });
 }
 
+std::vector<ModelRow> predict_model_bench(const Model& model,
+                                          std::span<const ModelProblem> problems, ThreadPool& pool,
+                                          const ModelBenchOptions& options) {
+  std::vector<ModelRow> rows;
+  for (const ModelProblem& problem : problems) {
+    check(model, problem, options);
+    rows.push_back(ModelTimer(model, problem, {}, pool, options).row());
+  }
+  return rows;
+}
+
 ModelBenchResult run_model_bench(const Model& model, std::span<const ModelProblem> problems,
                                  ThreadPool& pool, const ModelBenchOptions& options) {
   bench::require("repetitions", options.repetitions, 1, 1000);

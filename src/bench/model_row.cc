@@ -41,11 +41,23 @@ ModelTimer::ModelTimer(const Model& model, const ModelProblem& problem, std::vec
   if (problem.num_steps() == 0) return;
   row_.bandwidth_set_bytes = std::max<std::int64_t>(
       row_.file_weight_bytes + static_cast<std::int64_t>(row_.step_read_bytes()), 1 << 20);
+}
+
+// The probe's read bandwidth at this moment. Its memory is there from the first call on.
+double ModelTimer::bandwidth() {
+  if (!reads_) make_probe();
+  const std::optional<ReadBandwidthRow> row = reads_->measure();
+  if (!row) throw Stopped{};
+  return row->bytes_per_s.median;
+}
+
+void ModelTimer::make_probe() {
   ProbeOptions probe_options;
   probe_options.num_runs = 3;
   probe_options.run_ns = 10'000'000;
-  probe_options.stop = options.stop;
-  reads_ = std::make_unique<ReadProbe>(pool.num_threads(), row_.bandwidth_set_bytes, probe_options);
+  probe_options.stop = options_.stop;
+  reads_ =
+      std::make_unique<ReadProbe>(pool_.num_threads(), row_.bandwidth_set_bytes, probe_options);
 }
 
 // ---- Predictions --------------------------------------------------------------------------------
@@ -231,12 +243,9 @@ void ModelTimer::time_once(std::int64_t round, const std::function<void(std::int
   Round at_hand(*this, round);
   at_hand.prefill(progress);
   if (row_.problem.num_steps() > 0) {
-    const std::optional<ReadBandwidthRow> before = reads_->measure();
-    if (!before) throw Stopped{};
+    const double before = bandwidth();
     at_hand.decode(progress);
-    const std::optional<ReadBandwidthRow> after = reads_->measure();
-    if (!after) throw Stopped{};
-    at_hand.set_bandwidth((before->bytes_per_s.median + after->bytes_per_s.median) / 2);
+    at_hand.set_bandwidth((before + bandwidth()) / 2);
   }
   at_hand.finish();
 }

@@ -26,6 +26,8 @@ class ModelTimer {
  private:
   class Round;
 
+  double bandwidth();
+  void make_probe();
   void predict();
   void predict_layer(const LayerTable& table, std::size_t layer);
 

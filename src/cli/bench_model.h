@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/json.h"
 #include "cli/options.h"
 #include "lacuna/cpu.h"
 #include "lacuna/model_bench.h"
@@ -52,6 +53,10 @@ struct ModelReport {
 std::string model_text(const ModelReport& report);
 // With the keys of docs/schema/bench_model.schema.json.
 std::string model_json(const ModelReport& report);
+
+// A row, and the exact figures of a layer, as that document and an audit's have them.
+Json model_row_json(const ModelRow& row);
+Json model_layer_json(const ModelLayer& layer);
 
 // What must never be: pairs, pages or reads other than predicted.
 std::vector<std::string> faults_of(std::span<const ModelRow> rows);

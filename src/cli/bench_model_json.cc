@@ -33,7 +33,9 @@ Json step_parts_json(const ModelRow& row) {
   return json;
 }
 
-Json figures_json(const ModelLayer& layer) {
+}  // namespace
+
+Json model_layer_json(const ModelLayer& layer) {
   return {{"predicted_executed_pairs", layer.predicted_pairs},
           {"executed_pairs", layer.pairs},
           {"predicted_needed_pairs", layer.predicted_needed_pairs},
@@ -48,9 +50,11 @@ Json figures_json(const ModelLayer& layer) {
           {"read_bytes", layer.read_bytes}};
 }
 
+namespace {
+
 Json kind_json(const ModelKind& kind) {
   Json json = {{"attend", kind.sum.attend}, {"num_layers", kind.layers.size()}};
-  json.update(figures_json(kind.sum));
+  json.update(model_layer_json(kind.sum));
   json["prefill_seconds"] = kind.prefill_seconds.p50;
   json["step_seconds"] = kind.step_seconds.p50;
   return json;
@@ -64,14 +68,16 @@ Json round_json(const ModelRound& round) {
           {"cpu_share", round.cpu_share}};
 }
 
-Json row_json(const ModelRow& row) {
+}  // namespace
+
+Json model_row_json(const ModelRow& row) {
   const bool has_steps = row.problem.num_steps() > 0;
   Json json = {{"table", to_text(row.problem.table)},
                {"trained", to_string(row.problem.table.trained)},
                {"length_tokens", row.problem.prompt_tokens},
                {"generate_tokens", row.problem.generate_tokens},
                {"as_predicted", row.as_predicted()}};
-  json.update(figures_json(row.sum()));
+  json.update(model_layer_json(row.sum()));
   json["first_token_seconds"] = tail_json(row.first_token_seconds());
   json["prefill_parts_seconds"] = parts_json(
       row, &ModelRound::prefill, [](const ModelRound& one) { return one.first_token_seconds; });
@@ -83,8 +89,6 @@ Json row_json(const ModelRow& row) {
   json["rounds"] = list_json(row.rounds, round_json);
   return json;
 }
-
-}  // namespace
 
 std::string model_json(const ModelReport& report) {
   const BenchModelFlags& flags = report.flags;
@@ -116,7 +120,7 @@ std::string model_json(const ModelReport& report) {
                          {"file_weight_bytes", weights(&ModelRow::file_weight_bytes)},
                          {"weight_bytes", weights(&ModelRow::weight_bytes)},
                          {"peak_memory_bytes", report.peak_memory_bytes},
-                         {"rows", list_json(report.result.rows, row_json)}};
+                         {"rows", list_json(report.result.rows, model_row_json)}};
   return document_text(document);
 }
 

@@ -4,6 +4,7 @@
 #include <new>
 #include <string>
 
+#include "cli/audit.h"
 #include "cli/bench_decode.h"
 #include "cli/bench_kernels.h"
 #include "cli/bench_model.h"
@@ -122,6 +123,21 @@ void add_bench(CLI::App& app, BenchFlags& flags, std::vector<std::string>& fault
   model->callback([&flags, &faults] { faults = bench_model(flags.model, print); });
 }
 
+void add_audit(CLI::App& app, AuditFlags& flags, std::vector<std::string>& faults) {
+  CLI::App* verb = app.add_subcommand(
+      "audit", "what was predicted of a model and its layer tables, and what this machine did");
+  add_audit_flags(*verb, flags);
+  verb->footer(
+      "Examples:\n"
+      "  lacuna audit --model gemma-3-270m-q4_k_m.gguf --prompt 8192 --against full \\\n"
+      "      --against 'window(512)'\n"
+      "  lacuna audit --model model.gguf --claim said.json --json\n"
+      "  lacuna audit --model model.gguf --plant keep-all\n"
+      "An exact figure that is not as predicted (pairs, bytes held, bytes read, a change before a\n"
+      "path lets it be) ends with exit code 1; a time that is not, only with --strict.");
+  verb->callback([&flags, &faults] { faults = audit(flags, print); });
+}
+
 void add_run(CLI::App& app, RunFlags& flags) {
   CLI::App* verb = app.add_subcommand("run", "generate text with a model, through any layer table");
   add_run_flags(*verb, flags);
@@ -187,12 +203,14 @@ int run(int argc, char** argv) {
   ShowFlags show;
   CapacityFlags capacity;
   RunFlags run_flags;
+  AuditFlags audit_flags;
   BenchFlags bench;
   std::vector<std::string> faults;
   add_show(app, show);
   add_cost(app, cost);
   add_capacity(app, capacity);
   add_run(app, run_flags);
+  add_audit(app, audit_flags, faults);
   add_bench(app, bench, faults);
   try {
     app.parse(argc, argv);

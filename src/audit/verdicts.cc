@@ -1,0 +1,272 @@
+#include "lacuna/verdicts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lacuna/estimate.h"
+
+namespace lacuna {
+namespace {
+
+// Tiles of 16 keys round a window of a few hundred up by a few per cent; half as much again is a
+// pattern that the tiles do not fit.
+constexpr double kMostTileWaste = 1.5;
+// How far a step may be from its bytes over the probe's bandwidth, and a gain from its prediction.
+constexpr double kTimeTolerance = 0.15;
+// Parts are timed one after another; what lies between them is a few clock reads.
+constexpr double kMostUnattributed = 0.03;
+// Waiting in small steps takes some of the CPU; one thread of two would leave a half.
+constexpr double kLeastCpuShare = 0.7;
+// Standard errors of a mean of paired differences that are more than chance.
+constexpr double kErrors = 3;
+
+std::string name_of(const AuditedTable& table) { return to_text(table.row.problem.table); }
+
+double ratio(std::int64_t a, std::int64_t b) {
+  return b == 0 ? 1 : static_cast<double>(a) / static_cast<double>(b);
+}
+
+class Judge {
+ public:
+  explicit Judge(const Audit& audit) : audit_(audit) {}
+
+  std::vector<Verdict> all() {
+    const auto each = [&](void (Judge::*judge)(const AuditedTable&)) {
+      for (const AuditedTable& table : audit_.tables) (this->*judge)(table);
+    };
+    each(&Judge::pairs);
+    each(&Judge::state);
+    each(&Judge::bytes);
+    each(&Judge::hops);
+    each(&Judge::dense_mask);
+    each(&Judge::full_keys);
+    each(&Judge::tile_waste);
+    each(&Judge::utilisation);
+    for (std::size_t idx = 1; idx < audit_.tables.size(); ++idx) amdahl(audit_.tables[idx]);
+    if (audit_.int8_kv) int8_kv(*audit_.int8_kv);
+    each(&Judge::unattributed);
+    each(&Judge::threads);
+    quality();
+    return std::move(verdicts_);
+  }
+
+ private:
+  void add(std::string name, VerdictKind kind, bool holds, std::string table, std::string says,
+           std::string next) {
+    if (holds) next.clear();
+    verdicts_.push_back(
+        {std::move(name), kind, holds, std::move(table), std::move(says), std::move(next)});
+  }
+
+  void pairs(const AuditedTable& table) {
+    const ModelLayer sum = table.row.sum();
+    exact_figure(table, "pairs", "pairs is",
+                 fmt::format("{} pairs executed for the prompt and {} in the steps, {} and {} of "
+                             "them needed: each layer as predicted",
+                             sum.pairs, sum.step_pairs, sum.needed_pairs, sum.step_needed_pairs),
+                 "hold the layer's table against the one that is claimed (lacuna show)");
+  }
+
+  void state(const AuditedTable& table) {
+    exact_figure(table, "state", "_bytes ",
+                 fmt::format("{} bytes held after the prompt, {} after the last step: each layer "
+                             "as predicted at every step, and nothing else lives in the pool",
+                             table.row.live_bytes.front(), table.row.live_bytes.back()),
+                 "pages that the table no longer reads are still referenced, or pages carry more "
+                 "than keys and values");
+  }
+
+  void bytes(const AuditedTable& table) {
+    if (table.row.problem.num_steps() == 0) return;
+    exact_figure(table, "bytes", "read_bytes is",
+                 fmt::format("{} bytes of keys and values read in {} steps, as predicted",
+                             table.row.sum().read_bytes, table.row.problem.num_steps()),
+                 "a kernel visits pages that the table does not read, or skips some that it does");
+  }
+
+  // The first fault that has these words, or what holds.
+  void exact_figure(const AuditedTable& table, std::string name, std::string_view words,
+                    std::string holds, std::string next) {
+    for (const std::string& fault : table.row.faults()) {
+      if (fault.find(words) == std::string::npos) continue;
+      if (name == "state" && fault.find("read_bytes") != std::string::npos) continue;
+      return add(std::move(name), VerdictKind::kExact, false, name_of(table), fault,
+                 std::move(next));
+    }
+    add(std::move(name), VerdictKind::kExact, true, name_of(table), std::move(holds), "");
+  }
+
+  static std::string layer_text(const std::optional<int>& layer) {
+    return layer ? fmt::format("layer {}", *layer) : "no layer";
+  }
+
+  void hops(const AuditedTable& table) {
+    if (table.interventions.empty()) return;
+    const auto early = std::ranges::find_if(table.interventions, &Intervention::is_early);
+    if (early != table.interventions.end()) {
+      return add("hops", VerdictKind::kExact, false, name_of(table),
+                 fmt::format("token {} changes the state of {} in layer {}, possible from {}",
+                             early->evidence, early->query, *early->first_change,
+                             layer_text(early->first_layer)),
+                 "a layer reads farther than its table says: find it by the layer's number");
+    }
+    std::string text;
+    for (const Intervention& one : table.interventions) {
+      text += fmt::format("{}token {} reaches {} in {}, possible from {}{}",
+                          text.empty() ? "" : "; ", one.evidence, one.query,
+                          layer_text(one.first_change), layer_text(one.first_layer),
+                          one.first_layer && one.first_change != one.first_layer
+                              ? " (the change was too small to see before)"
+                              : "");
+    }
+    add("hops", VerdictKind::kExact, true, name_of(table), text, "");
+  }
+
+  // ---- Speed
+  // --------------------------------------------------------------------------------------
+
+  void dense_mask(const AuditedTable& table) {
+    const ModelLayer sum = table.row.sum();
+    const double measured = ratio(sum.pairs, sum.needed_pairs);
+    const double predicted = ratio(sum.predicted_pairs, sum.predicted_needed_pairs);
+    add("dense_mask", VerdictKind::kTime, measured <= predicted * 1.01, name_of(table),
+        fmt::format("{:.3f} pairs executed for a needed one, predicted {:.3f}", measured,
+                    predicted),
+        "scores of masked keys are computed: run the tiles of a plan in place of a mask");
+  }
+
+  void full_keys(const AuditedTable& table) {
+    const ModelLayer sum = table.row.sum();
+    if (sum.predicted_read_bytes == 0) return;
+    const double read = ratio(sum.read_bytes, sum.predicted_read_bytes);
+    const double held = ratio(table.row.live_bytes.back(), sum.predicted_held_bytes.back());
+    add("full_keys", VerdictKind::kTime, read <= 1.01 && held <= 1.01, name_of(table),
+        fmt::format("{:.3f} of the predicted bytes read, {:.3f} of them held", read, held),
+        "evict what no later query reads (retain), or read only what is kept");
+  }
+
+  void tile_waste(const AuditedTable& table) {
+    const ModelLayer sum = table.row.sum();
+    const double waste = ratio(sum.pairs, sum.needed_pairs);
+    add("tile_waste", VerdictKind::kTime, waste <= kMostTileWaste, name_of(table),
+        fmt::format("{:.3f} pairs executed for a needed one", waste),
+        "choose windows and blocks that are multiples of a tile");
+  }
+
+  void utilisation(const AuditedTable& table) {
+    if (table.row.problem.num_steps() == 0) return;
+    const double measured = table.row.step_seconds().p50;
+    const double predicted = table.predicted_step_seconds.p50;
+    const double error = measured / predicted - 1;
+    add("step_time", VerdictKind::kTime, std::abs(error) <= kTimeTolerance, name_of(table),
+        fmt::format(
+            "a step takes {:.2f} ms, its bytes over the probe's bandwidth {:.2f} ms: {:+.0f} "
+            "% ({:.0f} % of the limit)",
+            1e3 * measured, 1e3 * predicted, 100 * error, 100 * predicted / measured),
+        "look at the parts of a step: one that does not read its bytes at the probe's rate is "
+        "bound by something else");
+  }
+
+  // What this table's step gains over the audited one's, and what attention's share allows.
+  void amdahl(const AuditedTable& table) {
+    const ModelRow& own = audit_.tables.front().row;
+    if (own.problem.num_steps() == 0) return;
+    const double share = attention_seconds(own) / own.step_seconds().p50;
+    const double reads = table.row.step_read_bytes() / own.step_read_bytes();
+    const double bound = amdahl_speedup(std::min(share, 1.0), reads);
+    const double gain = own.step_seconds().p50 / table.row.step_seconds().p50;
+    add("amdahl", VerdictKind::kTime, std::abs(gain / bound - 1) <= kTimeTolerance, name_of(table),
+        fmt::format("attention is {:.0f} % of a step and reads {:.3f} of the bytes: at most {:.2f} "
+                    "times as fast, measured {:.2f}",
+                    100 * share, reads, bound, gain),
+        gain < bound ? "attention's time does not follow its bytes: see step_time by part"
+                     : "more got faster than attention: caches hold more of the weights");
+  }
+
+  static double attention_seconds(const ModelRow& row) {
+    return row.over_rounds([](const ModelRound& one) { return one.step.attention; }).p50;
+  }
+
+  void int8_kv(const AuditedTable& table) {
+    const ModelRow& own = audit_.tables.front().row;
+    if (own.problem.num_steps() == 0) return;
+    const double reads = table.row.step_read_bytes() / own.step_read_bytes();
+    const double time = attention_seconds(table.row) / attention_seconds(own);
+    add("int8_kv", VerdictKind::kTime, time <= reads + kTimeTolerance, name_of(table),
+        fmt::format(
+            "keys and values in int8 are {:.3f} of the bytes, attention takes {:.3f} of the "
+            "time",
+            reads, time),
+        "attention is not bound by its bytes there: short reads, or arithmetic of a row");
+  }
+
+  void unattributed(const AuditedTable& table) {
+    if (table.row.problem.num_steps() == 0) return;
+    add("hidden_time", VerdictKind::kTime, table.unattributed_share <= kMostUnattributed,
+        name_of(table),
+        fmt::format("{:.1f} % of a step is in no part", 100 * table.unattributed_share),
+        "time an index or a selection as a part of its own");
+  }
+
+  void threads(const AuditedTable& table) {
+    if (table.row.problem.num_steps() == 0) return;
+    const double share =
+        table.row.over_rounds([](const ModelRound& one) { return one.cpu_share; }).p50;
+    add("threads", VerdictKind::kTime, share >= kLeastCpuShare, name_of(table),
+        fmt::format("threads had a CPU in {:.0f} % of the steps' time", 100 * share),
+        "work is not spread over the threads, or others share the machine: look at cpu_share of "
+        "each round");
+  }
+
+  // ---- Quality
+  // ------------------------------------------------------------------------------------
+
+  // Means of paired differences, so that the text's own spread is not in them.
+  void quality() {
+    if (audit_.tables.empty() || !audit_.tables.front().quality) return;
+    const Quality& own = *audit_.tables.front().quality;
+    const bool trained = audit_.tables.front().row.problem.table.trained != Trained::kFalse;
+    for (std::size_t idx = 1; idx < audit_.tables.size(); ++idx) {
+      const AuditedTable& table = audit_.tables[idx];
+      if (!table.quality) continue;
+      double mean = 0;
+      double squares = 0;
+      const auto count = static_cast<double>(own.nll.size());
+      for (std::size_t i = 0; i < own.nll.size(); ++i) {
+        const double more = double{table.quality->nll[i]} - own.nll[i];
+        mean += more / count;
+        squares += more * more / count;
+      }
+      const double error = std::sqrt(std::max(squares - mean * mean, 0.0) / count);
+      add("quality", VerdictKind::kQuality, !trained || mean >= -kErrors * error, name_of(table),
+          fmt::format("{:.4f} nats a token, {:+.4f} ± {:.4f} against the {:.4f} of the table under "
+                      "audit",
+                      table.quality->mean, mean, error, own.mean),
+          "the model's own table should read best: see whether each layer rotates with its own "
+          "base and reads its own keys");
+    }
+  }
+
+  const Audit& audit_;
+  std::vector<Verdict> verdicts_;
+};
+
+}  // namespace
+
+std::string_view to_string(VerdictKind kind) {
+  switch (kind) {
+    case VerdictKind::kExact:
+      return "exact";
+    case VerdictKind::kTime:
+      return "time";
+    case VerdictKind::kQuality:
+      return "quality";
+  }
+  return "";
+}
+
+std::vector<Verdict> verdicts_of(const Audit& audit) { return Judge(audit).all(); }
+
+}  // namespace lacuna

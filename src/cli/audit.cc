@@ -1,0 +1,172 @@
+#include "cli/audit.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdio>
+
+#include "cli/bench_figures.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "cli/run_model.h"
+#include "lacuna/error.h"
+#include "lacuna/file.h"
+#include "lacuna/stopwatch.h"
+#include "lacuna/system_memory.h"
+
+namespace lacuna::cli {
+namespace {
+
+constexpr std::int64_t kLongestText = std::int64_t{64} << 20;  // bytes
+constexpr const char* kDebianText = "/usr/share/common-licenses/GPL-3";
+
+struct Plant {
+  const char* name;
+  PlantedFaults faults;
+};
+constexpr std::array<Plant, 8> kPlants = {{
+    {"masked-dense", {.masked_dense = true}},
+    {"keep-all", {.keep_all = true}},
+    {"leak", {.leak = true}},
+    {"count-twice", {.count_twice = true}},
+    {"summaries", {.summaries = true}},
+    {"local-rotary", {.local_rotary = true}},
+    {"one-thread", {.one_thread = true}},
+    {"hidden-time", {.hidden_seconds = 2e-3}},
+}};
+
+PlantedFaults planted(const std::string& name) {
+  std::string allowed;
+  for (const Plant& plant : kPlants) {
+    if (plant.name == name) return plant.faults;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(plant.name);
+  }
+  if (name.empty()) return {};
+  throw Error("--plant is '" + name + "'; allowed: " + allowed);
+}
+
+LayerTable table_of(const AuditFlags& flags, const std::string& attend, const std::string& layers) {
+  ModelFlags model;
+  model.model = flags.model;
+  model.attend = attend;
+  model.layers = layers;
+  return make_subject(model).table;
+}
+
+AuditOptions audit_options(const AuditFlags& flags) {
+  AuditOptions options;
+  options.prompt_tokens = flags.prompt;
+  options.generate_tokens = flags.generate;
+  options.quality_positions = flags.full ? flags.prompt : 1024;
+  options.all_distances = flags.full;
+  options.bench.transformer = transformer_options(flags.kv_dtype, false, false);
+  options.bench.transformer.page_size = flags.page_size;
+  options.bench.transformer.planted = planted(flags.plant);
+  options.bench.chunk = flags.chunk;
+  options.bench.repetitions = flags.repetitions;
+  if (!flags.claim.empty()) options.claim = table_of(flags, "", flags.claim);
+  return options;
+}
+
+// The text's tokens, as many as the audit reads: a short text is repeated.
+std::vector<TokenId> text_tokens(const AuditFlags& flags, AuditReport& report, const Model& model) {
+  report.text_source = flags.file.empty() ? kDebianText : flags.file;
+  const std::string text = read_file(report.text_source, kLongestText);
+  report.text_bytes = std::ssize(text);
+  std::vector<TokenId> once = model.tokenizer().encode(text);
+  if (once.empty()) throw Error("'" + report.text_source + "' has no token; allowed: a text");
+  std::vector<TokenId> tokens = once;
+  while (std::ssize(tokens) <= flags.prompt) tokens.insert(tokens.end(), once.begin(), once.end());
+  tokens.resize(static_cast<std::size_t>(flags.prompt) + 1);
+  return tokens;
+}
+
+std::vector<ModelProblem> problems_of(const std::vector<LayerTable>& tables,
+                                      const AuditOptions& options) {
+  std::vector<ModelProblem> problems;
+  for (const LayerTable& table : tables) {
+    problems.push_back({table, options.prompt_tokens, options.generate_tokens, {}});
+  }
+  problems.front().claim = options.claim;
+  return problems;
+}
+
+std::vector<std::string> faults_of(const Audit& audit, bool strict) {
+  std::vector<std::string> faults;
+  for (const Verdict& verdict : verdicts_of(audit)) {
+    if (verdict.holds || (verdict.kind != VerdictKind::kExact && !strict)) continue;
+    faults.push_back(fmt::format("{}, {}: {}", verdict.name, verdict.table, verdict.says));
+  }
+  return faults;
+}
+
+}  // namespace
+
+std::vector<std::string> audit(const AuditFlags& flags,
+                               const std::function<void(const std::string&)>& print) {
+  const Interrupt interrupt;
+  AuditReport report;
+  report.flags = flags;
+  report.cpu = read_cpu_info();
+  AuditOptions options = audit_options(flags);
+  ModelFlags model_flags;
+  model_flags.model = flags.model;
+  model_flags.attend = flags.attend;
+  model_flags.layers = flags.layers;
+  report.subject = make_subject(model_flags);
+  std::vector<LayerTable> tables = {report.subject.table};
+  for (const std::string& text : flags.against) tables.push_back(table_of(flags, text, ""));
+
+  report.threads = flags.threads > 0 ? flags.threads : num_allowed_cpus();
+  ThreadPool pool(report.threads);
+  const Stopwatch loading;
+  const Model model(flags.model, {}, &pool);
+  report.load_seconds = loading.seconds();
+  options.bench.text = text_tokens(flags, report, model);
+  if (!flags.json) {
+    print(predictions_text(
+        predict_model_bench(model, problems_of(tables, options), pool, options.bench)));
+  }
+  ModelOptions exact_options;
+  exact_options.products = DenseType::kF32;
+  const Model exact(flags.model, exact_options, &pool);
+  report.kv_dtype = to_string(options.bench.transformer.kv_dtype);
+  report.isa = transformer_isa(options.bench.transformer);
+  options.bench.stop = interrupt.token();
+  options.bench.progress = Progress("audit");
+  options.stage = [](const std::string& stage) {
+    std::fprintf(stderr, "audit: %s\n", stage.c_str());
+  };
+  report.audit = run_audit(model, exact, tables, pool, options);
+  report.peak_memory_bytes = peak_memory_bytes();
+  const Json document = audit_document(report);
+  print(flags.json ? document_text(document) : audit_text(document));
+  return faults_of(report.audit, flags.strict);
+}
+
+void add_audit_flags(CLI::App& app, AuditFlags& flags) {
+  app.add_option("--model", flags.model, ".gguf file")->required();
+  app.add_option("--attend", flags.attend, "layer table as text in place of the model's own");
+  app.add_option("--layers", flags.layers, "layer table from a file, in place of the model's own");
+  app.add_option("--against", flags.against, "layer table as text beside it; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option("--claim", flags.claim,
+                 "file with the layer table that is said to run: what is predicted");
+  add_number(app, "--prompt", flags.prompt, 2, 1 << 24, "tokens of the prompt (1024)");
+  add_number(app, "--generate", flags.generate, 2, 1 << 20, "tokens of the answer (64)");
+  app.add_option("--file", flags.file,
+                 "text, repeated where it is short (the GPL of Debian's base-files)");
+  app.add_flag("--full", flags.full,
+               "change a token at every telling distance, likelihood of all positions");
+  add_number(app, "--chunk", flags.chunk, 1, 1 << 16, "tokens of the prompt at a time (512)");
+  app.add_option("--kv-dtype", flags.kv_dtype, "bf16 (default), f16, int8, int4");
+  add_number(app, "--page-size", flags.page_size, 16, 256, "tokens of a page (64)");
+  add_number(app, "--threads", flags.threads, 0, 4096, "threads (0: all CPUs)");
+  add_number(app, "--repetitions", flags.repetitions, 1, 1000, "rounds over all tables (3)");
+  app.add_option("--plant", flags.plant, "run with a fault on purpose, to see it found");
+  app.add_flag("--strict", flags.strict, "every verdict that does not hold ends with exit code 1");
+  add_json_flag(app, flags.json);
+}
+
+}  // namespace lacuna::cli

@@ -1,0 +1,99 @@
+#include "cli/audit.h"
+#include "cli/bench_figures.h"
+#include "cli/bench_model.h"
+#include "lacuna/kernels.h"
+
+namespace lacuna::cli {
+namespace {
+
+Json optional_int(const std::optional<int>& value) { return value ? Json(*value) : Json(nullptr); }
+
+Json intervention_json(const Intervention& one) {
+  return {{"evidence", one.evidence},
+          {"query", one.query},
+          {"bucket", to_string(one.bucket)},
+          {"hops", optional_int(one.hops)},
+          {"first_layer", optional_int(one.first_layer)},
+          {"first_change_layer", optional_int(one.first_change)},
+          {"last_change", one.last_change},
+          {"early", one.is_early()}};
+}
+
+Json bucket_json(const NllBucket& bucket) {
+  return {{"name", bucket.name}, {"positions", bucket.positions}, {"nll", bucket.nll}};
+}
+
+Json quality_json(const std::optional<Quality>& quality) {
+  if (!quality) return nullptr;
+  return {{"first_position", quality->first},
+          {"positions", quality->nll.size()},
+          {"nll", quality->mean},
+          {"by_position", list_json(quality->by_position, bucket_json)},
+          {"by_distance", list_json(quality->by_distance, bucket_json)}};
+}
+
+Json layers_json(const ModelRow& row) {
+  Json list = Json::array();
+  for (std::size_t idx = 0; idx < row.layers.size(); ++idx) {
+    Json layer = {{"layer", idx}, {"attend", row.layers[idx].attend}};
+    layer.update(model_layer_json(row.layers[idx]));
+    list.push_back(std::move(layer));
+  }
+  return list;
+}
+
+Json table_json(const AuditedTable& table) {
+  const ModelRow& row = table.row;
+  Json json = model_row_json(row);
+  json["claim"] = row.problem.claim ? Json(to_text(*row.problem.claim)) : Json(nullptr);
+  json["layers"] = layers_json(row);
+  json["predicted_live_bytes_by_step"] = row.sum().predicted_held_bytes;
+  json["live_bytes_by_step"] = row.live_bytes;
+  json["unattributed_share"] = table.unattributed_share;
+  json["predicted_step_seconds"] = statistics_json(table.predicted_step_seconds);
+  json["interventions"] = list_json(table.interventions, intervention_json);
+  json["quality"] = quality_json(table.quality);
+  return json;
+}
+
+Json verdict_json(const Verdict& verdict) {
+  return {{"name", verdict.name},   {"kind", to_string(verdict.kind)},
+          {"holds", verdict.holds}, {"table", verdict.table},
+          {"says", verdict.says},   {"next", verdict.next}};
+}
+
+}  // namespace
+
+Json audit_document(const AuditReport& report) {
+  const AuditFlags& flags = report.flags;
+  return {{"format", "lacuna-audit"},
+          {"format_version", 1},
+          {"kind", "measured"},
+          {"interrupted", report.audit.interrupted},
+          {"model", subject_json(report.subject)},
+          {"machine",
+           {{"cpu", report.cpu.model_name},
+            {"num_allowed_cpus", report.cpu.num_allowed_cpus},
+            {"last_level_total_bytes", json_of(report.cpu.last_level_total_bytes)},
+            {"isas", kernel_isas()}}},
+          {"request",
+           {{"prompt_tokens", flags.prompt},
+            {"generate_tokens", flags.generate},
+            {"repetitions", flags.repetitions},
+            {"chunk_tokens", flags.chunk},
+            {"page_size", flags.page_size},
+            {"full", flags.full},
+            {"planted", flags.plant.empty() ? Json(nullptr) : Json(flags.plant)}}},
+          {"text", {{"source", report.text_source}, {"size_bytes", report.text_bytes}}},
+          {"threads", report.threads},
+          {"products", "int8"},
+          {"kv_dtype", report.kv_dtype},
+          {"isa", report.isa},
+          {"load_seconds", report.load_seconds},
+          {"peak_memory_bytes", report.peak_memory_bytes},
+          {"verdicts", list_json(verdicts_of(report.audit), verdict_json)},
+          {"tables", list_json(report.audit.tables, table_json)},
+          {"int8_kv", report.audit.int8_kv ? table_json(*report.audit.int8_kv) : Json(nullptr)}};
+}
+
+}  // namespace lacuna::cli
