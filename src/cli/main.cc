@@ -10,6 +10,7 @@
 #include "cli/bench_model.h"
 #include "cli/capacity_report.h"
 #include "cli/cost_report.h"
+#include "cli/explain.h"
 #include "cli/options.h"
 #include "cli/run_model.h"
 #include "cli/show.h"
@@ -80,6 +81,19 @@ void add_capacity(CLI::App& app, CapacityFlags& flags) {
       "  lacuna capacity --model config.json --memory-budget 60GiB --lengths lengths.txt \\\n"
       "      --requests 32 --hardware h100-sxm --ttft 2 --tpot 0.03");
   verb->callback([&flags] { print(capacity(flags)); });
+}
+
+void add_explain(CLI::App& app, ExplainFlags& flags, std::vector<std::string>& faults) {
+  CLI::App* verb = app.add_subcommand(
+      "explain", "every byte of KV cache that llama.cpp or vLLM printed, by allocator policy");
+  add_explain_flags(*verb, flags);
+  verb->footer(
+      "Examples:\n"
+      "  lacuna explain server.log --model config.json\n"
+      "  lacuna explain server.log --model gemma-3-270m-q4_k_m.gguf --ubatch-size 128 --json\n"
+      "  lacuna explain vllm.log --model config.json --block-size 32 --tensor-parallel-size 2\n"
+      "The exit code is 0 where every printed figure is accounted for, and 1 where one differs.");
+  verb->callback([&flags, &faults] { faults = explain(flags, print); });
 }
 
 struct BenchFlags {
@@ -202,6 +216,7 @@ int run(int argc, char** argv) {
   CostFlags cost;
   ShowFlags show;
   CapacityFlags capacity;
+  ExplainFlags explain;
   RunFlags run_flags;
   AuditFlags audit_flags;
   BenchFlags bench;
@@ -209,6 +224,7 @@ int run(int argc, char** argv) {
   add_show(app, show);
   add_cost(app, cost);
   add_capacity(app, capacity);
+  add_explain(app, explain, faults);
   add_run(app, run_flags);
   add_audit(app, audit_flags, faults);
   add_bench(app, bench, faults);

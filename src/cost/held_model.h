@@ -38,6 +38,14 @@ struct HeldParts {
 // The policies that look at the whole table (pool.cc, iswa.cc).
 HeldParts pool_parts(const Policy& policy, const std::vector<StoredKv>& stored,
                      std::int64_t max_length);
+// The cells of one stream under policy iswa: of a full layer, and of a layer with a window of
+// `width` keys. `streams` of them make a layer.
+struct IswaCells {
+  Equation streams;
+  Equation full;
+  Equation window;
+};
+IswaCells iswa_cells(const Policy& policy, std::int64_t width, std::int64_t max_length);
 HeldParts iswa_parts(const Policy& policy, const std::vector<StoredKv>& stored,
                      std::int64_t max_length);
 

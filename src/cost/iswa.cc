@@ -28,36 +28,42 @@ const StoredKv* window_layer(const std::vector<StoredKv>& stored) {
 
 }  // namespace
 
-HeldParts iswa_parts(const Policy& policy, const std::vector<StoredKv>& stored,
-                     std::int64_t max_length) {
+IswaCells iswa_cells(const Policy& policy, std::int64_t width, std::int64_t max_length) {
   const bool unified = param(policy, "unified") != 0;
   const Equation pad("pad", param(policy, "pad"));
   const Equation seqs("seqs", param(policy, "seqs"));
   const Equation context = padded(Equation("n_ctx", max_length), pad);
+  IswaCells result;
   // One stream for all sequences, or one for each.
-  const Equation streams = unified ? Equation(1) : seqs;
-  const Equation cells = unified ? context : padded(floor_div(context, seqs), pad);
-
-  if (cells.value() == 0 && max_length > 0) {
+  result.streams = unified ? Equation(1) : seqs;
+  result.full = unified ? context : padded(floor_div(context, seqs), pad);
+  if (result.full.value() == 0 && max_length > 0) {
     throw Error(
         fmt::format("{} cells are too few for {} streams under policy iswa; allowed: at least "
                     "one cell a sequence",
                     to_string(context.value()), to_string(seqs.value())));
   }
+  const Equation window("W", width);
+  const Equation ubatch("ubatch", param(policy, "ubatch"));
+  const Equation live = unified ? window * seqs : window;
+  result.window = padded(min(result.full.named("cells"), live + ubatch), pad);
+  return result;
+}
+
+HeldParts iswa_parts(const Policy& policy, const std::vector<StoredKv>& stored,
+                     std::int64_t max_length) {
+  const StoredKv* window = window_layer(stored);
+  const IswaCells cells = iswa_cells(policy, window == nullptr ? 0 : window->width, max_length);
   HeldParts result;
-  result.chosen["streams"] = to_int64(streams.value(), "streams");
-  result.chosen["cells"] = to_int64(cells.value(), "cells of a stream");
-  Equation window_cells;
-  if (const StoredKv* window = window_layer(stored)) {
-    const Equation width("W", window->width);
-    const Equation ubatch("ubatch", param(policy, "ubatch"));
-    const Equation live = unified ? width * seqs : width;
-    window_cells = padded(min(cells.named("cells"), live + ubatch), pad);
-    result.chosen["window_cells"] = to_int64(window_cells.value(), "window cells of a stream");
+  result.chosen["streams"] = to_int64(cells.streams.value(), "streams");
+  result.chosen["cells"] = to_int64(cells.full.value(), "cells of a stream");
+  if (window != nullptr) {
+    result.chosen["window_cells"] = to_int64(cells.window.value(), "window cells of a stream");
   }
   for (std::size_t idx = 0; idx < stored.size(); ++idx) {
     const StoredKv& entry = stored[idx];
-    const Equation slots = streams * (entry.kind == EngineKind::kFull ? cells : window_cells);
+    const Equation slots =
+        cells.streams * (entry.kind == EngineKind::kFull ? cells.full : cells.window);
     const Equation token(entry.bytes_symbol, entry.token_bytes);
     result.parts.push_back({idx, slots * token, to_int64(slots.value(), "cells of a layer"), 1});
   }
