@@ -13,7 +13,7 @@ SCHEMAS = ROOT / "docs" / "schema"
 PAGE = ROOT / "docs" / "json.md"
 
 # In the order in which they are documented; any others follow.
-ORDER = ("cost", "show", "capacity", "run", "bench_kernels", "bench_decode",
+ORDER = ("cost", "show", "capacity", "explain", "run", "bench_kernels", "bench_decode",
          "bench_model", "model", "layer_table", "device")
 
 INTRO = """# JSON keys

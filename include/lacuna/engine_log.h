@@ -79,7 +79,7 @@ struct EngineStart {
 
 // The starts in the order of their first figures. Colour codes, carriage returns, time stamps and
 // the prefixes of workers do not matter; other lines are passed over. Throws Error naming the line
-// where a line that is known holds no readable number, and where there are more than 1000 starts or
+// where a line that is known holds no readable number, and where there are more than 256 starts or
 // 10000 figures.
 std::vector<EngineStart> read_engine_log(std::string_view text);
 

@@ -229,7 +229,7 @@ void add_explain_flags(CLI::App& app, ExplainFlags& flags) {
   constexpr std::int64_t kMostSequences = 1 << 20;
   app.add_option("log", flags.log, "file with what the engine printed at its start")->required();
   add_model_flags(app, flags.model);
-  add_number(app, "--start", flags.start, 1, 1000, "only the N-th start of the log");
+  add_number(app, "--start", flags.start, 1, 256, "only the N-th start of the log");
   app.add_option("--kv-dtype", flags.account.kv_dtype, "where the log does not say it");
   add_number(app, "--n-ctx", flags.account.n_ctx, 1, kLongest, "llama.cpp, likewise");
   add_number(app, "--ubatch-size", flags.account.n_ubatch, 1, kLongest, "llama.cpp, likewise");

@@ -63,7 +63,8 @@ auto distance(const AccountPolicy& policy) {
 // --- causes: one change each ---
 
 struct Suspect {
-  std::string words;
+  std::string what;
+  std::string value;  // of a parameter, which may be tried with several
   AccountCase changed;
 };
 
@@ -77,7 +78,8 @@ void suspect_values(const AccountCase& about, std::vector<Suspect>& suspects, co
   if (states(about, name)) return;
   for (const std::int64_t value : values) {
     if (about.flags.*flag == value) continue;
-    Suspect suspect{fmt::format("{} = {}, which the log does not state", name, value), about};
+    Suspect suspect{fmt::format("{}, which the log does not state,", name), std::to_string(value),
+                    about};
     suspect.changed.flags.*flag = value;
     suspects.push_back(std::move(suspect));
   }
@@ -95,7 +97,7 @@ void suspect_windows(const AccountCase& about, std::vector<Suspect>& suspects) {
   }
   for (const std::int64_t other : {keys + 1, keys - 1}) {
     if (keys == 0 || other < 1 || !about.table.causal) continue;
-    suspects.push_back({fmt::format("windows of {} keys instead of {}", other, keys), about});
+    suspects.push_back({fmt::format("windows of {} keys instead of {}", other, keys), "", about});
     suspects.back().changed.table = with_window(about.table, other);
   }
 }
@@ -109,17 +111,18 @@ void suspect_layers(const AccountCase& about, std::vector<Suspect>& suspects) {
     const std::string kind = to_text(layer.attend, table.causal);
     if (std::ranges::find(seen, kind) != seen.end() || seen.size() >= 4) continue;
     seen.push_back(kind);
-    suspects.push_back({fmt::format("one more layer of {}, such as a draft layer", kind), about});
+    suspects.push_back(
+        {fmt::format("one more layer of {}, such as a draft layer", kind), "", about});
     suspects.back().changed.table.layers.push_back(layer);
     suspects.back().changed.shape.layers.push_back(about.shape.layers[idx]);
-    suspects.push_back({fmt::format("a layer of {} less", kind), about});
+    suspects.push_back({fmt::format("a layer of {} less", kind), "", about});
     Layer& left_out = suspects.back().changed.table.layers[idx];
     left_out = Layer{};
     left_out.mixer = Mixer::kNone;
   }
   const auto shares = [](const Layer& layer) { return layer.kv_from.has_value(); };
   if (std::ranges::none_of(table.layers, shares)) return;
-  suspects.push_back({"KV of its own in every layer that shares another's", about});
+  suspects.push_back({"KV of its own in every layer that shares another's", "", about});
   for (Layer& layer : suspects.back().changed.table.layers) layer.kv_from.reset();
 }
 
@@ -130,7 +133,7 @@ void suspect_types(const AccountCase& about, std::vector<Suspect>& suspects) {
   if ((llama && named) || states(about, "kv_cache_dtype")) return;
   for (const std::string& name : kv_dtype_names()) {
     if (name == about.flags.kv_dtype) continue;
-    suspects.push_back({fmt::format("K and V stored as {}", name), about});
+    suspects.push_back({"K and V stored", name, about});
     suspects.back().changed.flags.kv_dtype = name;
   }
 }
@@ -155,19 +158,37 @@ std::vector<Suspect> suspects_of(const AccountCase& about) {
   return suspects;
 }
 
+bool fits(const AccountCase& changed) {
+  try {
+    return std::ranges::any_of(attempts(changed).policies, [](const AccountPolicy& policy) {
+      return first_difference(policy) == nullptr;
+    });
+  } catch (const Error&) {  // a change that makes no model, such as heads that cannot be shared
+    return false;
+  }
+}
+
+// "32, 64 or 128"
+std::string choices(const std::vector<std::string>& values) {
+  std::string text;
+  for (std::size_t idx = 0; idx < values.size(); ++idx) {
+    const bool last = idx + 1 == values.size();
+    text += (idx == 0 ? "" : last ? " or " : ", ") + values[idx];
+  }
+  return text;
+}
+
 std::vector<std::string> causes_of(const AccountCase& about) {
-  std::vector<std::string> causes;
+  std::vector<std::pair<std::string, std::vector<std::string>>> found;
   for (const Suspect& suspect : suspects_of(about)) {
-    try {
-      const std::vector<AccountPolicy> policies = attempts(suspect.changed).policies;
-      const auto fits = std::ranges::find_if(policies, [](const AccountPolicy& policy) {
-        return first_difference(policy) == nullptr;
-      });
-      if (fits != policies.end()) {
-        causes.push_back(suspect.words + ": every line fits " + name_of(*fits));
-      }
-    } catch (const Error&) {  // a change that makes no model, such as heads that cannot be shared
-    }
+    if (!fits(suspect.changed)) continue;
+    if (found.empty() || found.back().first != suspect.what) found.push_back({suspect.what, {}});
+    if (!suspect.value.empty()) found.back().second.push_back(suspect.value);
+  }
+  std::vector<std::string> causes;
+  for (const auto& [what, values] : found) {
+    causes.push_back(what + (values.empty() ? "" : " as " + choices(values)) +
+                     ": every line would fit");
   }
   return causes;
 }

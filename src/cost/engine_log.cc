@@ -12,7 +12,7 @@
 namespace lacuna {
 namespace {
 
-constexpr std::size_t kMostStarts = 1000;
+constexpr std::size_t kMostStarts = 256;
 constexpr std::size_t kMostFigures = 10000;
 
 // What a line of vLLM must hold somewhere for its settings to be read: the keys are ordinary words.
