@@ -97,18 +97,16 @@ struct CachePrediction {
 
 class Attempt {
  public:
-  Attempt(const AccountCase& about, const Inputs& inputs, const Policy& cells_by, bool full)
-      : about_(about),
-        inputs_(inputs),
-        stored_(stored_kv(about.table, about.shape, kv_dtype("f16"))),
-        full_(full) {
+  Attempt(const AccountCase& about, const Inputs& inputs, const HeldModel& model,
+          const Policy& cells_by, bool full)
+      : about_(about), inputs_(inputs), stored_(model.stored()), full_(full) {
     std::int64_t width = 0;
     for (const StoredKv& entry : stored_) width = std::max(width, entry.width);
     cells_ = iswa_cells(cells_by, width, inputs.n_ctx);
     const auto length = full ? cells_.streams * cells_.full : Equation(inputs.n_ctx);
     policy_.policy = full ? parse_policy("full") : cells_by;
     const std::int64_t tokens = to_int64(length.value(), "cells of all streams");
-    held_ = held(policy_.policy, about.table, about.shape, {tokens, tokens, kv_dtype("f16")});
+    held_ = HeldModel(model, policy_.policy).held(tokens, tokens);
   }
 
   AccountPolicy result() {
@@ -209,17 +207,17 @@ class Attempt {
 
   const AccountCase& about_;
   const Inputs& inputs_;
-  std::vector<StoredKv> stored_;
+  const std::vector<StoredKv>& stored_;
   bool full_ = false;
   IswaCells cells_;
   Held held_;
   AccountPolicy policy_;
 };
 
-void attempt(const AccountCase& about, const Inputs& inputs, const Policy& cells_by, bool full,
-             AccountAttempts& tried) {
+void attempt(const AccountCase& about, const Inputs& inputs, const HeldModel& model,
+             const Policy& cells_by, bool full, AccountAttempts& tried) {
   try {
-    tried.policies.push_back(Attempt(about, inputs, cells_by, full).result());
+    tried.policies.push_back(Attempt(about, inputs, model, cells_by, full).result());
   } catch (const Error& error) {
     if (std::ranges::find(tried.notes, error.what()) == tried.notes.end()) {
       tried.notes.emplace_back(error.what());
@@ -227,13 +225,12 @@ void attempt(const AccountCase& about, const Inputs& inputs, const Policy& cells
   }
 }
 
-std::string missing_note(const AccountCase& about) {
+std::string missing_note(const AccountCase& about, const HeldModel& model) {
   const std::vector<LogCache>& caches = about.start->caches;
   const bool only_full = std::ranges::all_of(
       caches, [](const LogCache& cache) { return cache.role == LogCache::Role::kFull; });
-  const std::vector<StoredKv> stored = stored_kv(about.table, about.shape, kv_dtype("f16"));
   const bool windows = std::ranges::any_of(
-      stored, [](const StoredKv& entry) { return entry.kind != EngineKind::kFull; });
+      model.stored(), [](const StoredKv& entry) { return entry.kind != EngineKind::kFull; });
   return only_full && windows ? "the log ends before the cache of the window layers" : "";
 }
 
@@ -242,6 +239,8 @@ std::string missing_note(const AccountCase& about) {
 AccountAttempts llama_attempts(const AccountCase& about) {
   ParameterList list(*about.start);
   const Inputs inputs = inputs_of(about, list);
+  // Which type K and V have changes no cell.
+  const HeldModel model(parse_policy("full"), about.table, about.shape, kv_dtype("f16"));
   AccountAttempts tried;
   tried.parameters = list.take();
   const bool one = about.start->caches.size() == 1 &&
@@ -256,12 +255,12 @@ AccountAttempts llama_attempts(const AccountCase& about) {
         policy.params["unified"] = unified ? 1 : 0;
         policy.params["seqs"] = inputs.seqs;
         policy.params["ubatch"] = ubatch;
-        if (!whole) attempt(about, inputs, policy, false, tried);
-        if (ubatch == inputs.ubatches.front()) attempt(about, inputs, policy, true, tried);
+        if (!whole) attempt(about, inputs, model, policy, false, tried);
+        if (ubatch == inputs.ubatches.front()) attempt(about, inputs, model, policy, true, tried);
       }
     }
   }
-  const std::string missing = missing_note(about);
+  const std::string missing = missing_note(about, model);
   if (!missing.empty()) tried.notes.push_back(missing);
   return tried;
 }

@@ -32,7 +32,6 @@ enum class Reading { kGroup, kRequests };
 
 struct Inputs {
   std::int64_t block_size = 16;
-  KvDtype dtype;
   std::vector<std::int64_t> batched;
   std::optional<std::int64_t> max_model_len;
 };
@@ -40,8 +39,7 @@ struct Inputs {
 // How a policy cuts memory up for one table.
 class Pool {
  public:
-  Pool(const AccountCase& about, const ModelShape& shape, Policy policy, const KvDtype& dtype)
-      : model_(std::move(policy), about.table, shape, dtype) {
+  Pool(const HeldModel& model, Policy policy) : model_(model, std::move(policy)) {
     const std::vector<StoredKv>& stored = model_.stored();
     if (stored.empty()) throw Error("no layer of the table stores KV; allowed: at least one");
     std::int64_t widest = 0;
@@ -337,7 +335,6 @@ std::optional<std::int64_t> length_of(const AccountCase& about, ParameterList& l
 Inputs inputs_of(const AccountCase& about, bool windows, ParameterList& list) {
   Inputs inputs;
   inputs.block_size = list.get("block_size", "--block-size", about.flags.block_size, 16);
-  inputs.dtype = dtype_of(about, list);
   inputs.max_model_len = length_of(about, list);
   if (!windows) {
     inputs.batched = {1};
@@ -355,10 +352,10 @@ Inputs inputs_of(const AccountCase& about, bool windows, ParameterList& list) {
   return inputs;
 }
 
-void attempt(const AccountCase& about, const ModelShape& shape, const Inputs& inputs,
+void attempt(const AccountCase& about, const HeldModel& model, const Inputs& inputs,
              const Policy& policy, AccountAttempts& tried) {
   try {
-    const Pool pool(about, shape, policy, inputs.dtype);
+    const Pool pool(model, policy);
     tried.policies.push_back(Attempt(about, pool, Reading::kGroup, inputs.max_model_len).result());
     const bool counted = !tried.policies.back().reading.empty();
     if (!counted || !inputs.max_model_len) return;
@@ -379,9 +376,10 @@ AccountAttempts vllm_attempts(const AccountCase& about) {
   const std::int64_t workers = list.get("tensor_parallel_size", "--tensor-parallel-size",
                                         about.flags.tensor_parallel_size, 1);
   const ModelShape shape = shape_of_worker(about.shape, workers);
-  const std::vector<StoredKv> stored = stored_kv(about.table, shape, kv_dtype("bf16"));
+  const KvDtype dtype = dtype_of(about, list);
+  const HeldModel model(parse_policy("uniform"), about.table, shape, dtype);
   const bool windows = std::ranges::any_of(
-      stored, [](const StoredKv& entry) { return entry.kind != EngineKind::kFull; });
+      model.stored(), [](const StoredKv& entry) { return entry.kind != EngineKind::kFull; });
   const bool hybrid = windows && !start.settings.contains("hybrid_disabled");
   const Inputs inputs = inputs_of(about, hybrid, list);
   AccountAttempts tried;
@@ -392,17 +390,17 @@ AccountAttempts vllm_attempts(const AccountCase& about) {
         *stages));
   }
   tried.parameters = list.take();
-  Policy uniform = parse_policy("uniform");
+  Policy uniform = model.policy();
   uniform.params["P"] = inputs.block_size;
   if (hybrid) {
     for (const std::int64_t batched : inputs.batched) {
       Policy pool = parse_policy("pool");
       pool.params["P"] = inputs.block_size;
       pool.params["batched"] = batched;
-      attempt(about, shape, inputs, pool, tried);
+      attempt(about, model, inputs, pool, tried);
     }
   }
-  attempt(about, shape, inputs, uniform, tried);
+  attempt(about, model, inputs, uniform, tried);
   return tried;
 }
 
