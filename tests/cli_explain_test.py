@@ -176,6 +176,15 @@ class LlamaCpp(Explained):
                          ["window layers: K and V", 174 * 2**20])
         self.assertAlmostEqual(line["difference"], 6 * 2**20, delta=6000)  # half of 0.01 MiB
         self.assertIn("more than the nearest policy", start["verdict"])
+        self.assertEqual(start["causes"], ["line 6 prints the bytes of 30 layers instead of 29"])
+
+    def test_bytes_of_other_cells_are_told(self):
+        for mib, hint in [(203.0, "the bytes of 1792 cells a layer instead of 1536"),
+                          (290.0, "the bytes of 2560 cells a layer instead of 1536"),
+                          (175.0, None)]:
+            log = iswa((131072, 5, 2560.0), (1536, 29, mib), context(n_ctx=131072, n_ubatch=512))
+            start, = self.explained(log, "Gemma-3-4b", code=1)
+            self.assertEqual(start["causes"], [f"line 6 prints {hint}"] if hint else [])
 
     def test_another_model_differs(self):
         log = iswa((131072, 5, 2560.0), (1536, 29, 174.0), context(n_ctx=131072, n_ubatch=512))

@@ -373,7 +373,7 @@ class Errors(unittest.TestCase):
 
 
 class Help(unittest.TestCase):
-    VERBS = ("show", "cost", "capacity")
+    VERBS = ("show", "cost", "capacity", "explain")
 
     def test_lists_the_verbs(self):
         for flag in ["--help", "-h"]:
@@ -385,6 +385,10 @@ class Help(unittest.TestCase):
         FOLDER.write("config.json", MODELS["Gemma-3-270m"]["config"])
         FOLDER.write("lengths.txt", "1000 30000 512")
         FOLDER.write("gemma-3-270m/config.json", MODELS["Gemma-3-270m"]["config"])
+        FOLDER.write("server.log", "llama_context: n_ctx = 32768\nllama_context: n_ubatch = 512\n"
+                     "llama_kv_cache_iswa: creating non-SWA KV cache, size = 32768 cells\n"
+                     "llama_kv_cache_iswa: creating     SWA KV cache, size = 1024 cells\n")
+        FOLDER.write("vllm.log", "GPU KV cache size: 3,200 tokens\n")
         for verb in self.VERBS:
             words = text(verb, "--help")
             self.assertIn("Examples:", words)

@@ -8,10 +8,12 @@ With --check nothing is written and a stale block is an error; exit code 77 wher
 there and nothing else is stale.
 """
 
+import json
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 import demo
 import speed_table
@@ -33,7 +35,35 @@ def equations(program):
     return "\n".join(line for line in of_a_layer if shown.match(line))
 
 
-OUTPUTS = {"./dev demo": lambda program: demo.demo(program, MODEL), "explain": equations}
+# What llama.cpp prints for Gemma 3 4B at 131072 tokens, as ollama's pull request 17037 quotes it.
+LOG = """llama_context: n_ctx                 = 131072
+llama_context: n_ubatch              = 512
+llama_kv_cache_iswa: creating non-SWA KV cache, size = 131072 cells
+llama_kv_cache:      CUDA0 KV buffer size =  2560.00 MiB
+llama_kv_cache_iswa: creating     SWA KV cache, size = 1536 cells
+llama_kv_cache:      CUDA0 KV buffer size =   {window} MiB
+"""
+
+
+def accounts(program):
+    """`lacuna explain` of that log, and of the same with a figure that is wrong."""
+    models = json.loads((ROOT / "tests/data/configs/model-configs.json").read_text(encoding="utf-8"))
+    text = ""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder)
+        (path / "config.json").write_text(json.dumps(models["Gemma-3-4b"]["config"]))
+        for name, window in [("server.log", "174.00"), ("other.log", "203.00")]:
+            (path / name).write_text(LOG.format(window=window))
+            out = subprocess.run([program, "explain", name, "--model", "config.json"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                 check=False, cwd=folder).stdout
+            # The model's own lines stand elsewhere; of the second one the verdict is enough.
+            text += out[out.index(f"\n{name}: start"):] if not text else out[out.index("\ndiffers:"):]
+    return text.strip("\n")
+
+
+OUTPUTS = {"./dev demo": lambda program: demo.demo(program, MODEL), "explain": equations,
+           "lacuna explain": accounts}
 
 
 def refreshed(text, program):

@@ -41,6 +41,7 @@ struct AccountLine {
   Int128 difference = 0;  // printed less predicted, at their nearest; 0: accounted for
   Equation equation;      // of a predicted number
   bool stated = false;    // nothing predicts it: the other lines rest on this one
+  std::string hint;       // where it differs: what its bytes would be right for
 };
 
 struct AccountPolicy {
@@ -64,7 +65,9 @@ struct Account {
   // differ, then the latest first difference, then the smallest.
   std::vector<AccountPolicy> policies;
   std::vector<AccountParameter> parameters;
-  std::vector<std::string> causes;  // single changes, each of which would account for every line
+  // Single changes, each of which would account for every line; what the first line that differs
+  // would be right for.
+  std::vector<std::string> causes;
   std::vector<std::string> notes;
 };
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -79,7 +80,7 @@ Inputs inputs_of(const AccountCase& about, ParameterList& list) {
   for (const LogCache& cache : start.caches) {
     inputs.k_types.push_back(type_of(cache.k_type, about));
     inputs.v_types.push_back(type_of(cache.v_type, about));
-    if (cache.k_type.empty()) {
+    if (cache.k_type.empty() && &cache == &start.caches.front()) {
       list.add("kv_dtype", inputs.k_types.back().name,
                about.flags.kv_dtype.empty() ? "default of llama.cpp" : "--kv-dtype");
     }
@@ -120,6 +121,8 @@ class Attempt {
     for (const LogFigure& figure : about_.start->figures) {
       const Equation value = of_figure(caches[static_cast<std::size_t>(figure.cache)], figure.kind);
       policy_.lines.push_back(judged(figure, value.value(), value.value(), value));
+      AccountLine& line = policy_.lines.back();
+      if (line.difference != 0 && unit_of(figure.kind) == "bytes") line.hint = hint(line);
     }
     return std::move(policy_);
   }
@@ -188,6 +191,35 @@ class Attempt {
     if (is_latent(entry)) return 0;
     return Equation("H_kv", entry.shape.num_kv_heads) *
            vector_bytes(dtype, "d_v", entry.shape.v_head_dim);
+  }
+
+  // What else would give the printed bytes: whole layers, or whole cells of the layers there are.
+  std::string hint(const AccountLine& line) const {
+    std::int64_t layers = 0;
+    std::set<std::int64_t> slots;
+    std::set<std::int64_t> sizes;
+    for (const StoredKv& entry : stored_) {
+      if (!holds(static_cast<std::size_t>(line.figure.cache), entry)) continue;
+      ++layers;
+      sizes.insert(entry.token_bytes);
+      slots.insert(held_.layers[static_cast<std::size_t>(entry.layer_idx)].tokens);
+    }
+    if (slots.size() != 1 || *slots.begin() == 0 || line.low == 0) return "";
+    const auto whole = [&](std::int64_t count, std::int64_t unit) -> Int128 {
+      const Int128 each = line.low * unit / count;
+      const Int128 found = line.figure.high / each;
+      return found > 0 && found * each >= line.figure.low ? found * unit : 0;
+    };
+    std::string text;
+    if (const Int128 found = whole(layers, 1); found > 0 && sizes.size() == 1) {
+      text = fmt::format("the bytes of {} layers instead of {}", to_string(found), layers);
+    }
+    // Caches have multiples of 32 cells at least.
+    if (const Int128 found = whole(*slots.begin(), 32); found > 0) {
+      text += fmt::format("{}the bytes of {} cells a layer instead of {}",
+                          text.empty() ? "" : ", or ", to_string(found), *slots.begin());
+    }
+    return text;
   }
 
   static Equation of_figure(const CachePrediction& cache, LogFigureKind kind) {

@@ -244,7 +244,7 @@ void ParameterList::add(const std::string& name, const std::string& value,
 }
 
 AccountLine judged(const LogFigure& figure, Int128 low, Int128 high, Equation equation) {
-  AccountLine line{figure, low, high, 0, std::move(equation), false};
+  AccountLine line{figure, low, high, 0, std::move(equation), false, ""};
   if (figure.low > high) line.difference = figure.low - high;
   if (figure.high < low) line.difference = figure.high - low;
   return line;
@@ -269,6 +269,10 @@ Account account(const EngineStart& start, const LayerTable& table, const ModelSh
   } else {
     result.policies.push_back(*nearest_one);
     result.causes = causes_of(about);
+    const AccountLine* first = first_difference(*nearest_one);
+    if (!first->hint.empty()) {
+      result.causes.push_back(fmt::format("line {} prints {}", first->figure.line, first->hint));
+    }
   }
   return result;
 }
