@@ -96,8 +96,8 @@ std::string fault_of(const ExplainReport& report, const ExplainedStart& one) {
   if (line == nullptr) return "";
   const LogFigure& figure = line->figure;
   const Int128 size = line->difference < 0 ? -line->difference : line->difference;
-  return fmt::format("'{}' line {}: {} is {} there, {} {} {} than the nearest policy predicts, {}",
-                     report.log, figure.line, figure_text(one.start, figure), figure.text,
+  return fmt::format("'{}' line {} prints {} ({}), {} {} {} than the nearest policy predicts: {}",
+                     report.log, figure.line, figure.text, figure_text(one.start, figure),
                      count_text(size, Grouping::kThousands), unit_of(figure.kind),
                      line->difference > 0 ? "more" : "less", policy_text(nearest));
 }

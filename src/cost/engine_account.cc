@@ -193,16 +193,23 @@ std::vector<std::string> causes_of(const AccountCase& about) {
   return causes;
 }
 
-std::vector<std::string> notes_of(const LayerTable& table) {
+std::vector<std::string> notes_of(const LayerTable& table, const ModelShape& shape) {
+  std::vector<std::string> notes;
   const auto keeps_state = [](const Layer& layer) {
     return layer.mixer == Mixer::kLinear || layer.mixer == Mixer::kSsm;
   };
-  const std::int64_t layers = std::ranges::count_if(table.layers, keeps_state);
-  if (layers == 0) return {};
-  return {fmt::format(
-      "{} layers keep a finite state, which no policy here accounts for; vLLM takes it out of the "
-      "same memory, llama.cpp prints it apart",
-      layers)};
+  if (const auto layers = std::ranges::count_if(table.layers, keeps_state); layers > 0) {
+    notes.push_back(fmt::format(
+        "{} layers keep a finite state, which no policy here accounts for; vLLM takes it out of "
+        "the same memory, llama.cpp prints it apart",
+        layers));
+  }
+  const auto keeps_index = [](const LayerShape& layer) { return layer.index.has_value(); };
+  if (const auto layers = std::ranges::count_if(shape.layers, keeps_index); layers > 0) {
+    notes.push_back(
+        fmt::format("{} layers keep an index of keys, which no policy here accounts for", layers));
+  }
+  return notes;
 }
 
 }  // namespace
@@ -260,7 +267,7 @@ Account account(const EngineStart& start, const LayerTable& table, const ModelSh
   }
   Account result;
   result.parameters = std::move(tried.parameters);
-  result.notes = notes_of(table);
+  result.notes = notes_of(table, shape);
   result.notes.insert(result.notes.end(), tried.notes.begin(), tried.notes.end());
   const auto nearest_one = std::ranges::min_element(tried.policies, {}, distance);
   result.accounted = first_difference(*nearest_one) == nullptr;

@@ -333,7 +333,7 @@ std::string_view to_string(LogFigureKind kind) {
     case LogFigureKind::kCells:
       return "cells";
     case LogFigureKind::kLayers:
-      return "layers";
+      return "count";
     case LogFigureKind::kCacheBytes:
       return "K and V";
     case LogFigureKind::kKeyBytes:
