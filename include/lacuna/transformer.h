@@ -59,6 +59,11 @@ struct LayerPass {
 // A model that runs: tokens in, logits out, keys and values in a cache of its own that keeps for
 // each layer what its topology can still read. The model's weights do not depend on the table; one
 // that it was not trained with gives other results, not wrong ones. One user at a time.
+//
+// The bits of a position's logits depend on its sequence's tokens up to it, the table, the type of
+// the model's products, kv_dtype, exact_kv and the instruction set alone: never on chunks, pages,
+// batches, threads, drafts that were not accepted, or whether keys were computed here, adopted from
+// another sequence, loaded from a file or woken.
 class Transformer {
  public:
   // The model and the pool must outlive it. Throws Error where table and model do not fit.
