@@ -85,6 +85,7 @@ struct PositionScore {
   TokenId best = 0;
   float margin = 0;       // of the best logit over the second, in ours
   float behind = 0;       // of the reference's best logit over its logit of our best; 0: the same
+  float difference = 0;   // largest of a logit among the reference's top ones
   double divergence = 0;  // KL of ours from the reference, the ids below its top as one class
   double nll = 0;
   double reference_nll = 0;
@@ -124,6 +125,10 @@ inline PositionScore score_of(std::span<const float> logits, const ReferenceProm
   score.margin = *best - second;
   const auto found = static_cast<std::size_t>(std::ranges::find(ids, score.best) - ids.begin());
   score.behind = expected.front() - expected[std::min(found, top - 1)];
+  for (std::size_t i = 0; i < top; ++i) {
+    score.difference = std::max(score.difference,
+                                std::abs(logits[static_cast<std::size_t>(ids[i])] - expected[i]));
+  }
   score.divergence = divergence(logits, lse, ids, expected, prompt.lse[at]);
   score.nll = lse - logits[static_cast<std::size_t>(prompt.tokens[at + 1])];
   score.reference_nll = double{prompt.lse[at]} - prompt.target[at];
@@ -165,6 +170,11 @@ struct Agreement {
 
   double nll_spread = 0;  // standard error of the difference, over positions
 
+  double off = 0;              // positions where ours has another best token
+  float most_behind = 0;       // how far it is behind there, at most
+  float most_difference = 0;   // of a logit
+  double most_divergence = 0;  // of a position
+
   double nll_difference() const { return nll / reference_nll - 1; }
   double nll_error() const { return nll_spread / reference_nll; }
 };
@@ -175,6 +185,10 @@ inline Agreement agreement(std::span<const PositionScore> scores, float tie) {
   for (const PositionScore& score : scores) {
     if (score.behind == 0) result.same_best += 1 / result.positions;
     if (score.behind > 0 && score.behind < tie) result.near_best += 1 / result.positions;
+    result.off += score.behind > 0 ? 1 : 0;
+    result.most_behind = std::max(result.most_behind, score.behind);
+    result.most_difference = std::max(result.most_difference, score.difference);
+    result.most_divergence = std::max(result.most_divergence, score.divergence);
     result.divergence += score.divergence / result.positions;
     result.nll += score.nll / result.positions;
     result.reference_nll += score.reference_nll / result.positions;

@@ -108,6 +108,31 @@ TEST(IsaTransformer, AnswersAsTransformersDoesForEveryKindOfModel) {
   }
 }
 
+TEST(Transformer, AWindowThatIsOffByOneIsFarFromTransformers) {
+  ThreadPool pool(2);
+  int windows = 0;
+  for (const TinyModel& tiny : tiny_models()) {
+    const Model model(kFolder + tiny.name + ".gguf", kExact, &pool);
+    const LayerTable& own = model.config().table;
+    for (const char* const other : {"window(7)", "window(9)"}) {
+      const std::string window = "window(8)";
+      std::string planted = to_text(own);
+      for (std::size_t at = 0; (at = planted.find(window, at)) != std::string::npos; ++at) {
+        planted.replace(at, window.size(), other);
+      }
+      if (planted == to_text(own)) continue;
+      ++windows;
+      TransformerOptions options = exact_options();
+      options.table = parse_layers(planted, static_cast<int>(own.layers.size()), true);
+      Transformer transformer(model, options, pool);
+      const Logits logits = logits_of(transformer, tiny.prompt, tiny.prompt.size());
+      EXPECT_GT(largest_difference(logits, tiny.logits), 1e-2 * largest_size(tiny.logits))
+          << tiny.name << ' ' << other;
+    }
+  }
+  EXPECT_EQ(windows, 2 * 3) << "two Gemmas and Mistral";
+}
+
 TEST(Transformer, GivesTheSameBitsForAnyChunksPagesAndThreads) {
   for (const TinyModel& tiny : tiny_models()) {
     ThreadPool one(1);
