@@ -3,7 +3,11 @@
 // of it is shown too; --benchmark_counters_tabular=true makes a table.
 //   same, near       % of positions with the reference's best token, and with another one that is
 //                    less than 1e-3 behind it
+//   off, off_behind  positions with another best token, and how far it is behind the reference's
+//                    best there, at most: by the reference, whose top two are no farther apart
+//   logit_off        largest difference of a logit among the reference's top 64
 //   kl, nll          mean divergence from the reference, mean negative log-likelihood
+//   kl_most          the largest divergence of one position
 //   nll_off          by how many % the latter lies over the reference's
 //   nll_off_error    the standard error of that
 //   longest_off      the same % of the longest prompt alone
@@ -107,7 +111,11 @@ void BM_ModelReference(benchmark::State& state, const std::string& name, const N
   state.counters["positions"] = agreed.positions;
   state.counters["same"] = 100 * agreed.same_best;
   state.counters["near"] = 100 * agreed.near_best;
+  state.counters["off"] = agreed.off;
+  state.counters["off_behind"] = agreed.most_behind;
+  state.counters["logit_off"] = agreed.most_difference;
   state.counters["kl"] = agreed.divergence;
+  state.counters["kl_most"] = agreed.most_divergence;
   state.counters["nll"] = agreed.nll;
   state.counters["nll_off"] = 100 * agreed.nll_difference();
   state.counters["nll_off_error"] = 100 * agreed.nll_error();
