@@ -13,8 +13,12 @@
 namespace lacuna {
 
 struct ModelOptions {
-  DenseType products = DenseType::kInt8;  // kF32: exactly the file's weights
-  Assumptions assume = {};                // as of read_model()
+  // kF32: exactly the file's weights, as transformers answers. kInt8 (and 16-bit or int8 keys) are
+  // fast: logits of two ways to one answer have the same bits all the same (see transformer.h);
+  // from exact ones they are off, so that a token differs where the best two lie near each other.
+  // How near, docs/kernel_log.md says for each test model.
+  DenseType products = DenseType::kInt8;
+  Assumptions assume = {};  // as of read_model()
 };
 
 // A model of a GGUF file: its weights packed for products, its tokenizer, its own layer table and
