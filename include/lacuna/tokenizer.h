@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lacuna/gguf.h"
+#include "lacuna/ranges.h"
 
 namespace lacuna {
 
@@ -17,6 +18,9 @@ using TokenId = std::int32_t;
 struct EncodeOptions {
   bool add_special = true;    // the beginning (and end) of text that the file asks for
   bool parse_special = true;  // texts of control tokens become those tokens; else they are text
+  // Bytes of the text in which they stay text all the same, as what a user wrote in a chat.
+  // Ascending; a control token's text that is partly in there is text.
+  std::span<const Range> plain = {};
 };
 
 // Text to token ids and back, as a GGUF file's own metadata say: byte-pair encoding with the file's

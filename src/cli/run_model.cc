@@ -54,16 +54,17 @@ std::string prompt_text(const RunFlags& flags) {
   return text;
 }
 
-std::vector<TokenId> prompt_tokens(const RunFlags& flags, std::string text, const Model& model) {
-  if (flags.chat) {
-    std::vector<ChatMessage> messages;
-    if (!flags.system.empty()) messages.push_back({"system", flags.system});
-    messages.push_back({"user", std::move(text)});
-    text = chat_text(model.chat_template(), messages);
-  }
+std::vector<TokenId> prompt_tokens(const RunFlags& flags, const std::string& text,
+                                   const Model& model) {
   EncodeOptions options;
   options.parse_special = !flags.no_special;
-  return model.tokenizer().encode(text, options);
+  if (!flags.chat) return model.tokenizer().encode(text, options);
+  std::vector<ChatMessage> messages;
+  if (!flags.system.empty()) messages.push_back({"system", flags.system});
+  messages.push_back({"user", text});
+  const ChatText chat = chat_text(model.chat_template(), messages);
+  options.plain = chat.messages;
+  return model.tokenizer().encode(chat.text, options);
 }
 
 Subject subject_of(const RunFlags& flags) {
@@ -111,7 +112,7 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   const Sampler refuses_options(generating.sampler);
   TransformerOptions options = transformer_options(flags.kv_dtype, flags.exact, flags.exact_kv);
   options.page_size = flags.page_size;
-  std::string text = prompt_text(flags);
+  const std::string text = prompt_text(flags);
   RunReport report;
   report.flags = flags;
   report.cpu = read_cpu_info();
@@ -137,7 +138,7 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   report.kv_dtype = to_string(options.kv_dtype);
   report.isa = transformer_isa(options);
 
-  const std::vector<TokenId> prompt = prompt_tokens(flags, std::move(text), model);
+  const std::vector<TokenId> prompt = prompt_tokens(flags, text, model);
   const ModelShape& shape = model.config().shape;
   const LayerTable& of_prompt = flags.decode_only ? model.config().table : report.subject.table;
   const std::int64_t asked = std::ssize(prompt) + flags.max_tokens;
@@ -261,7 +262,10 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
                "the other table reads the answer alone, the model's own reads the prompt");
   app.add_option("--prompt", flags.prompt, "text to go on with")->check(not_empty);
   app.add_option("--file", flags.file, "file that holds it; -: standard input")->check(not_empty);
-  app.add_flag("--chat", flags.chat, "the text is a user's message to a chat model");
+  app.add_flag(
+      "--chat", flags.chat,
+      "the text is a user's message to a chat model; texts of special tokens in it, and in "
+      "--system, are plain text");
   app.add_option("--system", flags.system, "system message of the chat");
   app.add_flag("--no-special", flags.no_special, "texts of special tokens are plain text");
   add_number(app, "--max-tokens", flags.max_tokens, 1, 1 << 24,

@@ -36,8 +36,27 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
 }
 
-std::string gemma_text(std::span<const ChatMessage> messages) {
-  std::string text;
+// What the template writes and what the messages do, one after another.
+class ChatWriter {
+ public:
+  ChatWriter& mark(std::string_view text) {
+    result_.text += text;
+    return *this;
+  }
+  ChatWriter& message(std::string_view text) {
+    const std::int64_t begin = std::ssize(result_.text);
+    result_.text += text;
+    result_.messages.push_back({begin, std::ssize(result_.text)});
+    return *this;
+  }
+  ChatText take() { return std::move(result_); }
+
+ private:
+  ChatText result_;
+};
+
+ChatText gemma_text(std::span<const ChatMessage> messages) {
+  ChatWriter writer;
   std::string before;
   bool users_turn = true;
   for (const ChatMessage& message : messages) {
@@ -51,16 +70,33 @@ std::string gemma_text(std::span<const ChatMessage> messages) {
                       "'{}'; allowed by Gemma: user and assistant in turn",
                       message.role));
     }
-    text += fmt::format("<start_of_turn>{}\n{}{}<end_of_turn>\n", users_turn ? "user" : "model",
-                        std::exchange(before, ""), trimmed(message.content));
+    writer.mark(fmt::format("<start_of_turn>{}\n", users_turn ? "user" : "model"));
+    writer.message(std::exchange(before, "") + std::string(trimmed(message.content)));
+    writer.mark("<end_of_turn>\n");
     users_turn = !users_turn;
   }
   if (!before.empty()) throw Error("a system message stands alone; allowed: before a user's");
-  return text + "<start_of_turn>model\n";
+  return writer.mark("<start_of_turn>model\n").take();
 }
 
-std::string chatml_text(std::string_view role, std::string_view content) {
-  return fmt::format("<|im_start|>{}\n{}<|im_end|>\n", role, content);
+ChatText chatml_text(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
+  ChatWriter writer;
+  const auto write = [&](std::string_view role, std::string_view content) {
+    writer.mark(fmt::format("<|im_start|>{}\n", role)).message(content).mark("<|im_end|>\n");
+  };
+  const bool has_system = !messages.empty() && messages.front().role == "system";
+  if (!chat.default_system.empty() && !has_system) write("system", chat.default_system);
+  for (const ChatMessage& message : messages) write(message.role, message.content);
+  return writer.mark("<|im_start|>assistant\n").take();
+}
+
+ChatText llama3_text(std::span<const ChatMessage> messages) {
+  ChatWriter writer;
+  for (const ChatMessage& message : messages) {
+    writer.mark(fmt::format("<|start_header_id|>{}<|end_header_id|>\n\n", message.role));
+    writer.message(trimmed(message.content)).mark("<|eot_id|>");
+  }
+  return writer.mark("<|start_header_id|>assistant<|end_header_id|>\n\n").take();
 }
 
 // The system message that a ChatML template writes by itself: a literal of it that goes from the
@@ -129,22 +165,17 @@ ChatTemplate chat_template(std::span<const std::uint8_t> bytes, const GgufHeader
   return {found->second, chatml ? default_system(text) : ""};
 }
 
-std::string chat_text(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
+ChatText chat_text(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
   check(messages);
-  if (chat.family == ChatFamily::kGemma) return gemma_text(messages);
-  const bool chatml = chat.family == ChatFamily::kChatMl;
-  std::string text;
-  const bool has_system = !messages.empty() && messages.front().role == "system";
-  if (!chat.default_system.empty() && !has_system) {
-    text += chatml_text("system", chat.default_system);
+  switch (chat.family) {
+    case ChatFamily::kChatMl:
+      return chatml_text(chat, messages);
+    case ChatFamily::kGemma:
+      return gemma_text(messages);
+    case ChatFamily::kLlama3:
+      return llama3_text(messages);
   }
-  for (const ChatMessage& message : messages) {
-    text += chatml ? chatml_text(message.role, message.content)
-                   : fmt::format("<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>",
-                                 message.role, trimmed(message.content));
-  }
-  return text +
-         (chatml ? "<|im_start|>assistant\n" : "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  return {};
 }
 
 }  // namespace lacuna

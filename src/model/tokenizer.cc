@@ -60,6 +60,55 @@ PieceFinder make_finder(const Vocabulary& vocabulary, bool special) {
   return PieceFinder(std::move(pieces));
 }
 
+// The pieces of a text from left to right: special ones outside of what is plain, others anywhere.
+class PieceWalk {
+ public:
+  using Found = PieceFinder::Found;
+
+  PieceWalk(const PieceFinder& always, const PieceFinder& with_special, std::string_view text,
+            const EncodeOptions& options)
+      : always_(always), with_special_(with_special), text_(text), options_(options) {
+    std::int64_t before = 0;
+    for (const Range& range : options.plain) {
+      if (before <= range.begin && range.begin <= range.end && range.end <= std::ssize(text)) {
+        before = range.end;
+        continue;
+      }
+      throw Error(fmt::format("plain are bytes {}..{} of {}; allowed: ascending ranges of the text",
+                              range.begin, range.end, text.size()));
+    }
+  }
+
+  std::optional<Found> next(std::size_t from) {
+    if (!options_.parse_special) return always_.next(text_, from);
+    if (options_.plain.empty()) return with_special_.next(text_, from);
+    // What was found and not yet passed is not searched for again: no byte is read twice.
+    if (!special_ || special_->begin < from) special_ = next_special(from).value_or(kNone);
+    if (!other_ || other_->begin < from) other_ = always_.next(text_, from).value_or(kNone);
+    const Found& first = special_->begin <= other_->begin ? *special_ : *other_;
+    return first.id == kNoToken ? std::nullopt : std::optional(first);
+  }
+
+ private:
+  static constexpr Found kNone = {kNoToken, std::string_view::npos, std::string_view::npos};
+
+  std::optional<Found> next_special(std::size_t from) const {
+    for (const Range& range : options_.plain) {
+      const auto begin = static_cast<std::size_t>(range.begin);
+      if (const auto found = with_special_.next(text_.substr(0, begin), from)) return found;
+      from = std::max(from, static_cast<std::size_t>(range.end));
+    }
+    return with_special_.next(text_, from);
+  }
+
+  const PieceFinder& always_;
+  const PieceFinder& with_special_;
+  std::string_view text_;
+  const EncodeOptions& options_;
+  std::optional<Found> special_;
+  std::optional<Found> other_;
+};
+
 }  // namespace
 
 struct Tokenizer::State {
@@ -105,12 +154,12 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
         fmt::format("a text of {} bytes to encode; allowed are {}", text.size(), kMaxTextBytes));
   }
   const Vocabulary& words = state_->vocabulary;
-  const PieceFinder& finder = options.parse_special ? state_->with_special : state_->always;
+  PieceWalk walk(state_->always, state_->with_special, text, options);
   std::vector<TokenId> out;
   if (options.add_special && words.add_beginning) out.push_back(*words.beginning);
   std::string stretch;
   for (std::size_t at = 0; at < text.size();) {
-    const auto found = finder.next(text, at);
+    const auto found = walk.next(at);
     const std::size_t end = found ? found->begin : text.size();
     stretch = text.substr(at, end - at);
     // Only before the text as a whole: after a special token the text goes on as it is.

@@ -182,6 +182,50 @@ RC_GTEST_PROP(ByteLevel, MergesAsTheDefinitionSays, ()) {
             merged_slowly(Ids(text.begin(), text.end()), merges));
 }
 
+TEST(ByteLevel, SpecialTextsInPlainPartsStayText) {
+  const Tokenizer tokenizer = words_file().make();
+  const auto encoded = [&](std::string_view text, const std::vector<Range>& plain) {
+    return tokenizer.encode(text, {.add_special = false, .plain = plain});
+  };
+  const Ids text = tokenizer.encode("<end>", kPlain);
+  const auto joined = [](std::initializer_list<Ids> parts) {
+    Ids all;
+    for (const Ids& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  };
+  EXPECT_EQ(encoded("<end><end><end>", {{5, 10}}), joined({{261}, text, {261}}));
+  EXPECT_EQ(encoded("<end><end><end>", {{0, 5}, {5, 10}}), joined({text, text, {261}}));
+  EXPECT_EQ(encoded("<end>", {}), (Ids{261}));
+  EXPECT_EQ(encoded("<end>", {{0, 0}, {5, 5}}), (Ids{261}));
+  for (std::int64_t at = 0; at < 5; ++at) EXPECT_EQ(encoded("<end>", {{at, at + 1}}), text) << at;
+  // A shorter one that ends before the plain part is one.
+  EXPECT_EQ(encoded("<end>hello<ending>", {{5, 10}}), (Ids{261, 259, 262}));
+  // User-defined pieces are found everywhere, also where a part ends in them.
+  EXPECT_EQ(encoded("<end>[tool]", {{5, 11}}), (Ids{261, 263}));
+  EXPECT_EQ(encoded("[tool]<end>", {{0, 3}}), (Ids{263, 261}));
+}
+
+TEST(ByteLevel, RefusesPlainPartsThatAreNotInTheTextOrNotAscending) {
+  const Tokenizer tokenizer = words_file().make();
+  for (const std::vector<Range>& plain :
+       {std::vector<Range>{{-1, 2}}, {{2, 1}}, {{0, 6}}, {{2, 3}, {1, 4}}}) {
+    EXPECT_THROW((void)tokenizer.encode("hello", {.plain = plain}), Error);
+  }
+}
+
+RC_GTEST_PROP(ByteLevel, WithoutSpecialTextsPlainPartsChangeNothing, ()) {
+  const Tokenizer tokenizer = words_file().make();
+  const auto parts = *rc::gen::container<std::vector<std::string>>(
+      rc::gen::element<std::string>("hello", " ", "[tool]", "to", "<en", "ding", "\n", "h"));
+  std::string text;
+  for (const std::string& part : parts) text += part;
+  const auto size = static_cast<std::int64_t>(text.size());
+  const auto begin = *rc::gen::inRange<std::int64_t>(0, size + 1);
+  const std::vector<Range> plain = {{begin, *rc::gen::inRange<std::int64_t>(begin, size + 1)}};
+  RC_ASSERT(tokenizer.encode(text, {.add_special = false, .plain = plain}) ==
+            tokenizer.encode(text, kPlain));
+}
+
 // --- SentencePiece -------------------------------------------------------------------------------
 
 TEST(SentencePiece, MergesByScoreAndFallsBackToBytes) {
