@@ -111,6 +111,22 @@ class Documents(unittest.TestCase):
         program.assert_refused(self, run("run", *call, "--max-tokens", 1 << 24),
                                ["4 tokens", "16777216", "context of 128"])
 
+    def test_an_answer_may_go_on_behind_the_context(self):
+        call = [*tiny("tiny-gemma2"), "--prompt", "abc", "--ignore-end", "--max-tokens", 300,
+                "--overflow", "evict"]
+        found = document("run", *call)
+        self.assertEqual((len(found["tokens"]), found["ended"]), (300, "max tokens"))
+        # Half of the context at a time, which fills to one token that is not read any more.
+        self.assertEqual([(at["position"], at["kept_tokens"]) for at in found["evictions"]],
+                         [(CONTEXT + 1 + CONTEXT // 2 * i + i, CONTEXT // 2) for i in range(3)])
+        self.assertEqual(found["held_bytes"], found["predicted_held_bytes"])
+        self.assertLessEqual(found["held_tokens"], CONTEXT)
+        words = raw(*call)[1]
+        self.assertEqual(words.count("the context was full"), 3)
+        self.assertIn(f"after token {CONTEXT + 1}: went on with {CONTEXT // 2} of them", words)
+        few = document("run", *call[:-3], 20, *call[-2:])
+        self.assertEqual(few["evictions"], [])
+
     def test_a_table_that_the_model_was_not_trained_with_is_named(self):
         table = FOLDER.write("layers.txt", "window(3)*3, full")
         for flags, layers in [(["--attend", "window(4)"], "window(4)"),
@@ -255,7 +271,7 @@ class Words(unittest.TestCase):
         self.refused(*full, "--kv-dtype", "int4", says=["head_dim is 8", "32"])
         self.refused(*full, "--exact-kv", says=["--exact-kv is given with bf16", "int8"])
         self.refused(*full, "--page-size", 40, says=["page_size is 40", "16, 32"])
-        self.refused(*full, "--overflow", "wrap", says=["wrap", "error", "stop"])
+        self.refused(*full, "--overflow", "wrap", says=["wrap", "error", "stop", "evict"])
         self.refused(*full, "--system", "x", says=["--system is given without --chat"])
         self.refused(*full, "--chat", says=["chat template"])
         self.refused(*full, "--stop", "", says=["stop text is empty"])

@@ -19,6 +19,12 @@ namespace lacuna {
 enum class Overflow {
   kError,  // refused before work starts
   kStop,   // the answer ends there
+  // Before a token would stand behind the context's end, the sequence is evicted and begins anew
+  // with some of its tokens, computed again from position 0 on as a prompt of theirs would be: the
+  // most recent half of the context, and of these the oldest is the beginning of text where the
+  // prompt has one. So no key is read at a position that it was not computed for, and none beyond
+  // the context.
+  kEvict,
 };
 
 struct GenerateOptions {
@@ -40,16 +46,24 @@ struct GenerateOptions {
 enum class Ended { kEndToken, kStopText, kMaxTokens, kContext, kInterrupted };
 std::string_view to_string(Ended ended);
 
+// The context was full, and the sequence began anew.
+struct Eviction {
+  std::int64_t position = 0;     // tokens of prompt and answer by then
+  std::int64_t kept_tokens = 0;  // that the sequence began with
+  double seconds = 0;            // to compute them, the next token's own among them
+};
+
 struct Generated {
   std::string text;
   std::vector<TokenId> tokens;
   Ended ended = Ended::kMaxTokens;
   std::int64_t prompt_tokens = 0;
   double first_token_seconds = 0;    // from the start to the first token (TTFT)
-  std::vector<double> step_seconds;  // of each later token (TPOT)
-  std::int64_t held_tokens = 0;      // that passed through the model: the last one did not
-  std::int64_t held_bytes = 0;       // keys and values at the end, summed from the pages
-  Ledger prefill;                    // what attention executed for the prompt
+  std::vector<double> step_seconds;  // of each later token (TPOT), evictions among them
+  std::vector<Eviction> evictions;
+  std::int64_t held_tokens = 0;  // that passed through the model: the last one did not
+  std::int64_t held_bytes = 0;   // keys and values at the end, summed from the pages
+  Ledger prefill;                // what attention executed for the prompt
 };
 
 // What keys and values of a sequence of so many tokens take while a step writes the last

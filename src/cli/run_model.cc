@@ -83,7 +83,9 @@ GenerateOptions generate_options(const RunFlags& flags) {
                      static_cast<std::uint64_t>(flags.seed)};
   options.stop_texts = flags.stop;
   options.ignore_end = flags.ignore_end;
-  options.overflow = flags.overflow == "stop" ? Overflow::kStop : Overflow::kError;
+  options.overflow = flags.overflow == "stop"    ? Overflow::kStop
+                     : flags.overflow == "evict" ? Overflow::kEvict
+                                                 : Overflow::kError;
   return options;
 }
 
@@ -191,11 +193,27 @@ std::string run_text(const RunReport& report) {
     text += fmt::format("; each later token {:.2f} ms ({:.1f} tokens/s, p90 {:.2f} ms)",
                         steps.p50 * 1e3, 1 / steps.p50, steps.p90 * 1e3);
   }
+  for (const Eviction& eviction : result.evictions) {
+    text += fmt::format(
+        "\nthe context was full after token {}: went on with {} of them, the most recent, computed "
+        "again in {:.3f} s",
+        eviction.position, eviction.kept_tokens, eviction.seconds);
+  }
   text += fmt::format(
       "\nkeys and values held {} bytes, predicted {}; weights {} bytes; peak memory {} bytes\n",
       result.held_bytes, report.predicted_held_bytes, report.weight_bytes,
       report.peak_memory_bytes);
   return text;
+}
+
+Json evictions_json(const std::vector<Eviction>& evictions) {
+  Json list = Json::array();
+  for (const Eviction& eviction : evictions) {
+    list.push_back({{"position", eviction.position},
+                    {"kept_tokens", eviction.kept_tokens},
+                    {"seconds", eviction.seconds}});
+  }
+  return list;
 }
 
 Json request_json(const RunFlags& flags) {
@@ -239,6 +257,7 @@ std::string run_json(const RunReport& report) {
                          {"load_seconds", report.load_seconds},
                          {"first_token_seconds", result.first_token_seconds},
                          {"step_seconds", result.step_seconds},
+                         {"evictions", evictions_json(result.evictions)},
                          {"held_tokens", result.held_tokens},
                          {"held_bytes", result.held_bytes},
                          {"predicted_held_bytes", report.predicted_held_bytes},
@@ -279,11 +298,13 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--stop", flags.stop, "text before which the answer ends; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("--ignore-end", flags.ignore_end, "go on after an end-of-text token");
-  app.add_option("--overflow", flags.overflow,
-                 "beyond the context: error (default), refused before work; or stop there")
-      ->check(CLI::IsMember({"error", "stop"}));
-  app.add_flag("--exact", flags.exact,
-               "f32 products of the file's weights; bits do not depend on chunks or threads");
+  app.add_option(
+         "--overflow", flags.overflow,
+         "beyond the context: error (default), refused before work; stop there; or evict: go "
+         "on with the most recent half of it, computed again from position 0 on (with the "
+         "beginning of text, where the prompt has one)")
+      ->check(CLI::IsMember({"error", "stop", "evict"}));
+  app.add_flag("--exact", flags.exact, "f32 products of the file's weights, f32 keys");
   app.add_option("--kv-dtype", flags.kv_dtype,
                  "bf16 (default), f32 (with --exact), f16, int8, int4")
       ->check(not_empty);

@@ -51,6 +51,10 @@ class StopTexts {
   bool met_ = false;
 };
 
+std::int64_t context_of(const Model& model) {
+  return model.config().shape.context_length.value_or(std::int64_t{1} << 40);
+}
+
 // One generation, from its sequence to its statistics.
 class Run {
  public:
@@ -72,7 +76,8 @@ class Run {
   Generated answer(std::span<const TokenId> prompt, std::int64_t most) {
     const Stopwatch watch;
     result_.prompt_tokens = std::ssize(prompt);
-    std::optional<TokenId> next = prefill(prompt);
+    prompt_ = prompt;
+    std::optional<TokenId> next = picked(prefill(prompt));
     result_.first_token_seconds = watch.seconds();
     if (!next) result_.first_token_seconds = 0;
     if (options_.decode_table) {
@@ -83,7 +88,7 @@ class Run {
     while (next && std::ssize(result_.tokens) < most && take(*next)) {
       if (std::ssize(result_.tokens) == most) break;
       const Stopwatch step;
-      next = picked(forward({&*next, 1}));
+      next = picked(is_full() ? begin_anew() : forward({&*next, 1}));
       if (next) result_.step_seconds.push_back(step.seconds());
     }
     if (!next) result_.ended = Ended::kInterrupted;
@@ -117,7 +122,7 @@ class Run {
     return sampler_.pick(*logits);
   }
 
-  std::optional<TokenId> prefill(std::span<const TokenId> prompt) {
+  Logits prefill(std::span<const TokenId> prompt) {
     Logits logits;
     for (std::size_t first = 0; first < prompt.size();) {
       const auto chunk = prompt.subspan(
@@ -125,12 +130,42 @@ class Run {
       first += chunk.size();
       logits = forward(chunk, first < prompt.size() ? LogitRows::kNone : LogitRows::kLast);
       if (!logits) return std::nullopt;
+      if (!result_.evictions.empty()) continue;
       result_.prefill += ledger_;
       if (options_.progress) {
         options_.progress(static_cast<std::int64_t>(first), std::ssize(prompt));
       }
     }
-    return picked(logits);
+    return logits;
+  }
+
+  bool is_full() const {
+    return options_.overflow == Overflow::kEvict &&
+           transformer_.cache().length(sequence_) == context_of(model_);
+  }
+
+  // Logits after the tokens that are kept, the last of which has not passed through the model yet.
+  Logits begin_anew() {
+    const Clock::time_point begin = Clock::now();
+    const auto all = static_cast<std::int64_t>(prompt_.size() + result_.tokens.size());
+    const std::int64_t count = std::max<std::int64_t>(context_of(model_) / 2, 1);
+    std::vector<TokenId> kept;
+    for (std::int64_t at = all - count; at < all; ++at) {
+      const auto of_answer = at - std::ssize(prompt_);
+      kept.push_back(of_answer < 0 ? prompt_[static_cast<std::size_t>(at)]
+                                   : result_.tokens[static_cast<std::size_t>(of_answer)]);
+    }
+    if (count > 1 && prompt_.front() == model_.tokenizer().beginning()) {
+      kept.front() = prompt_.front();
+    }
+    transformer_.cache().free(sequence_);
+    sequence_ = transformer_.cache().create();
+    result_.evictions.push_back({all, count, 0});
+    if (own_table_) transformer_.use(*own_table_);
+    const Logits logits = prefill(kept);
+    if (own_table_) transformer_.use(*options_.decode_table);
+    result_.evictions.back().seconds = seconds_since(begin);
+    return logits;
   }
 
   // False where the answer ends with this token.
@@ -164,6 +199,7 @@ class Run {
   TextStream stream_;
   StopTexts stops_;
   SequenceId sequence_;
+  std::span<const TokenId> prompt_;
   std::optional<LayerTable> own_table_;  // while another one decodes
   Ledger ledger_;
   Generated result_;
@@ -171,7 +207,7 @@ class Run {
 
 // Tokens that may be generated.
 std::int64_t room(const Model& model, std::int64_t prompt_tokens, const GenerateOptions& options) {
-  const std::int64_t context = model.config().shape.context_length.value_or(std::int64_t{1} << 40);
+  const std::int64_t context = context_of(model);
   if (prompt_tokens > context) {
     throw Error(fmt::format("the prompt has {} tokens; allowed: at most the model's context of {}",
                             prompt_tokens, context));
@@ -179,9 +215,11 @@ std::int64_t room(const Model& model, std::int64_t prompt_tokens, const Generate
   if (options.overflow == Overflow::kError && options.max_tokens > context - prompt_tokens) {
     throw Error(
         fmt::format("a prompt of {} tokens and {} to generate are longer than the model's context "
-                    "of {}; allowed: less of either, or to stop at its end (overflow: stop)",
+                    "of {}; allowed: less of either, to stop at its end (overflow: stop), or to go "
+                    "on with the most recent tokens (overflow: evict)",
                     prompt_tokens, options.max_tokens, context));
   }
+  if (options.overflow == Overflow::kEvict) return options.max_tokens;
   return std::min(options.max_tokens, context - prompt_tokens);
 }
 
