@@ -33,6 +33,14 @@ def raw(*args, text=None):
     return out, err.decode("utf-8")
 
 
+def without_pattern():
+    """A tiny model whose file has a window and does not say which layers it is for."""
+    content = (TINY / "tiny-mistral.gguf").read_bytes()
+    key = b"llama.attention.sliding_window_pattern"
+    assert content.count(key) == 1
+    return FOLDER.write("no-pattern.gguf", content.replace(key, b"other" + key[5:]))
+
+
 def long_model():
     """A tiny model whose file says a context that no test comes to the end of."""
     content = (TINY / "tiny-mistral.gguf").read_bytes()
@@ -110,6 +118,40 @@ class Documents(unittest.TestCase):
         self.assertEqual(found["prompt_tokens"] + len(found["tokens"]), CONTEXT)
         program.assert_refused(self, run("run", *call, "--max-tokens", 1 << 24),
                                ["4 tokens", "16777216", "context of 128"])
+
+    def test_a_window_without_layers_takes_an_assumption(self):
+        call = ["--threads", 1, "--prompt", "a text of some length", "--max-tokens", 9,
+                "--ignore-end", "--exact"]
+        key = "llama.attention.sliding_window_pattern"
+        program.assert_refused(self, run("run", "--model", without_pattern(), *call),
+                               ["llama.attention.sliding_window", f"--assume {key}=N"])
+        found = {at: document("run", "--model", without_pattern(), "--assume", f"{key}={at}", *call)
+                 for at in [0, 2]}
+        self.assertEqual((found[0]["layers"], found[2]["layers"]),
+                         ("window(8)", "window(8), full"))
+        wanted = document("run", "--model", TINY / "tiny-mistral.gguf", *call)
+        self.assertEqual(found[0]["tokens"], wanted["tokens"])
+        self.assertNotEqual(found[2]["tokens"], wanted["tokens"])
+        self.assertIn(key, [note["key"] for note in found[0]["model"]["notes"]])
+
+    def test_global_tokens_are_positions_of_the_prompt(self):
+        call = [*tiny(), "--prompt", "aXbXc", "--max-tokens", 9, "--ignore-end"]
+        mark = document("run", *tiny(), "--prompt", "X", "--max-tokens", 1)
+        self.assertEqual(mark["prompt_tokens"], 2)
+        token = ord("X") + 3  # <unk>, <s> and </s>, then the bytes
+        found = document("run", *call, "--attend", f"window(2)+global(token={token})")
+        self.assertEqual(found["layers"], "window(2)+global(2,4)")
+        wanted = document("run", *call, "--attend", "window(2)+global(2,4)")
+        self.assertEqual(found["tokens"], wanted["tokens"])
+        program.assert_refused(
+            self, run("run", *call, "--attend", f"window(2)+global(token={token})", "--overflow",
+                      "evict"), ["global(token=", "--overflow evict"])
+
+    def test_keys_that_a_run_reads_are_not_ignored_ones(self):
+        for name in MODELS:
+            found = document("run", *tiny(name), "--prompt", "a", "--max-tokens", 1)
+            for key in found["model"]["ignored_keys"]:
+                self.assertTrue(key.startswith("general."), key)
 
     def test_an_answer_may_go_on_behind_the_context(self):
         call = [*tiny("tiny-gemma2"), "--prompt", "abc", "--ignore-end", "--max-tokens", 300,

@@ -82,18 +82,6 @@ ModelShape shape_from_flags(const ModelFlags& flags) {
   return shape;
 }
 
-Assumptions assumptions_of(const std::vector<std::string>& texts) {
-  Assumptions assume;
-  for (const std::string& text : texts) {
-    const auto equals = text.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      throw Error("--assume is '" + text + "'; allowed: KEY=VALUE");
-    }
-    assume[text.substr(0, equals)] = text.substr(equals + 1);
-  }
-  return assume;
-}
-
 // Which keys a window names in Lacuna's own text.
 std::string convention_of(bool causal) {
   return causal
@@ -281,6 +269,18 @@ void add_policy_flag(CLI::App& app, std::vector<std::string>& policies) {
 void add_hardware_flag(CLI::App& app, std::string& hardware) {
   app.add_option("--hardware", hardware,
                  "a device of the table, a device file, or 'probe': measure this machine");
+}
+
+Assumptions assumptions_of(const std::vector<std::string>& texts) {
+  Assumptions assume;
+  for (const std::string& text : texts) {
+    const auto equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      throw Error("--assume is '" + text + "'; allowed: KEY=VALUE");
+    }
+    assume[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return assume;
 }
 
 Subject make_subject(const ModelFlags& flags) {

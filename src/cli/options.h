@@ -94,6 +94,8 @@ struct Subject {
   bool table_replaced = false;  // the model's own table was replaced by --attend or --layers
 };
 
+// Of texts KEY=VALUE. Throws Error naming one that is none.
+Assumptions assumptions_of(const std::vector<std::string>& texts);
 // Throws Error as the readers do, and where flags exclude each other.
 Subject make_subject(const ModelFlags& flags);
 

@@ -70,9 +70,28 @@ std::vector<TokenId> prompt_tokens(const RunFlags& flags, const std::string& tex
 Subject subject_of(const RunFlags& flags) {
   ModelFlags model;
   model.model = flags.model;
+  model.assume = flags.assume;
   model.attend = flags.attend;
   model.layers = flags.layers;
-  return make_subject(model);
+  Subject subject = make_subject(model);
+  // What no figure of cost depends on: the forward pass reads or refuses each key of its
+  // architecture, and the tokenizer reads its own.
+  std::erase_if(subject.ignored_keys, [&](const std::string& key) {
+    return key.starts_with(subject.shape.name + ".") || key.starts_with("tokenizer.");
+  });
+  return subject;
+}
+
+// The table with global(token=…) as positions of the prompt, which do not move.
+LayerTable resolved(const LayerTable& table, const std::vector<TokenId>& prompt,
+                    const RunFlags& flags) {
+  LayerTable result = resolve_tokens(table, {prompt.begin(), prompt.end()});
+  if (result != table && flags.overflow == "evict") {
+    throw Error(
+        "global(token=…) is given with --overflow evict, which moves the tokens; allowed: one of "
+        "them");
+  }
+  return result;
 }
 
 GenerateOptions generate_options(const RunFlags& flags) {
@@ -122,17 +141,13 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   if (flags.decode_only && !report.subject.table_replaced) {
     throw Error("--decode-only is given without a table; allowed: with --attend or --layers");
   }
-  if (flags.decode_only) {
-    generating.decode_table = report.subject.table;
-  } else if (report.subject.table_replaced) {
-    options.table = report.subject.table;
-  }
   report.threads = flags.threads > 0 ? flags.threads : num_allowed_cpus();
   ThreadPool pool(report.threads);
 
   const Stopwatch loading;
   ModelOptions model_options;
   model_options.products = flags.exact ? DenseType::kF32 : DenseType::kInt8;
+  model_options.assume = assumptions_of(flags.assume);
   const Model model(flags.model, model_options, &pool);
   report.load_seconds = loading.seconds();
   report.weight_bytes = model.weight_bytes();
@@ -141,6 +156,12 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   report.isa = transformer_isa(options);
 
   const std::vector<TokenId> prompt = prompt_tokens(flags, text, model);
+  report.subject.table = resolved(report.subject.table, prompt, flags);
+  if (flags.decode_only) {
+    generating.decode_table = report.subject.table;
+  } else if (report.subject.table_replaced) {
+    options.table = report.subject.table;
+  }
   const ModelShape& shape = model.config().shape;
   const LayerTable& of_prompt = flags.decode_only ? model.config().table : report.subject.table;
   const std::int64_t asked = std::ssize(prompt) + flags.max_tokens;
@@ -273,7 +294,13 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
     return std::string(value.empty() ? "it is empty; allowed: a text" : "");
   };
   app.add_option("--model", flags.model, ".gguf file")->required();
-  app.add_option("--attend", flags.attend, "layer table as text in place of the model's own")
+  app.add_option("--assume", flags.assume,
+                 "KEY=VALUE in place of a key of the file, as for lacuna cost; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option(
+         "--attend", flags.attend,
+         "layer table as text in place of the model's own; global(token=…) are positions of "
+         "the prompt")
       ->check(not_empty);
   app.add_option("--layers", flags.layers, "layer table from a file, in place of the model's own")
       ->check(not_empty);

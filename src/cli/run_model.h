@@ -18,6 +18,7 @@ namespace lacuna::cli {
 // The flags as they were typed.
 struct RunFlags {
   std::string model;
+  std::vector<std::string> assume;
   std::string attend;
   std::string layers;
   bool decode_only = false;
