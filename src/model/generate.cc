@@ -146,7 +146,7 @@ class Run {
 
   // Logits after the tokens that are kept, the last of which has not passed through the model yet.
   Logits begin_anew() {
-    const Clock::time_point begin = Clock::now();
+    const Stopwatch watch;
     const auto all = static_cast<std::int64_t>(prompt_.size() + result_.tokens.size());
     const std::int64_t count = std::max<std::int64_t>(context_of(model_) / 2, 1);
     std::vector<TokenId> kept;
@@ -164,7 +164,7 @@ class Run {
     if (own_table_) transformer_.use(*own_table_);
     const Logits logits = prefill(kept);
     if (own_table_) transformer_.use(*options_.decode_table);
-    result_.evictions.back().seconds = seconds_since(begin);
+    result_.evictions.back().seconds = watch.seconds();
     return logits;
   }
 
