@@ -3,9 +3,10 @@
     refresh_docs.py PROGRAM [--check]
 
 A block begins with `<!-- output: NAME -->`, NAME being one of OUTPUTS, or with `<!-- table: NAME -->`,
-NAME being one of speed_table.TABLES, and ends with `<!-- end -->`. Measurements are read, never made.
-With --check nothing is written and a stale block is an error; exit code 77 where the model is not
-there and nothing else is stale.
+NAME being a table of
+speed_table or model_table, and ends with `<!-- end -->`. Measurements are read, never made. With
+--check nothing is written and a stale block is an error; exit code 77 where the model is not there
+and nothing else is stale.
 """
 
 import json

@@ -6,10 +6,13 @@ bench/peers wrote. Nothing is measured here.
 import json
 import pathlib
 
+import model_table
+
 DATA = pathlib.Path(__file__).resolve().parents[1] / "docs" / "data"
 KERNELS, PEERS = DATA / "bench_kernels.json", DATA / "attention_peers.json"
 DECODE, GEMMA = DATA / "bench_decode.json", DATA / "bench_decode_gemma.json"
 DECODE_PEERS = DATA / "decode_peers.json"
+MODEL_PEERS = DATA / "model_peers.json"
 
 
 def load(path, format_name):
@@ -168,5 +171,7 @@ def table(name):
     if name in DECODE_TABLES:
         function, path = DECODE_TABLES[name]
         return function(load(path, "lacuna-bench-decode"), load(DECODE_PEERS, "lacuna-decode-peers"))
+    if name in model_table.TABLES:
+        return model_table.TABLES[name](load(MODEL_PEERS, "lacuna-model-peers"))
     peers = load(PEERS, "lacuna-attention-peers") if PEERS.exists() else None
     return TABLES[name](load(KERNELS, "lacuna-bench-kernels"), peers)

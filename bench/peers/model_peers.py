@@ -1,4 +1,4 @@
-"""Whole models: `lacuna bench model` beside llama.cpp and OpenVINO GenAI, in one run on this machine.
+"""Whole models: `lacuna bench model` beside llama.cpp and OpenVINO GenAI, in one run.
 
     model_peers.py PROGRAM [--rounds N] [--threads N] [--json FILE] [--only TEXT] [--quick]
 
@@ -20,7 +20,7 @@ import sys
 from dataclasses import dataclass
 
 from attention_peers import Process, percentiles, say
-from model_goals import FIRST, STEP, WINDOW, LLAMA, OPENVINO, goal_text, goals_of, times_text
+from model_goals import FIRST, LLAMA, OPENVINO, STEP, WINDOW, goal_text, goals_of, times_text
 
 HERE = pathlib.Path(__file__).resolve().parent
 MODELS = (pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
@@ -71,7 +71,7 @@ LLAMA_WINDOW_FORMS = (
     llama("no flash, window cache", flash_attn=False, swa_full=False),
     llama("flash, window cache", flash_attn=True, swa_full=False),
     llama("no flash, full cache", flash_attn=False, swa_full=True))
-OPENVINO_FORMS = (openvino("256 a pass", 256), openvino("1024 a pass", 1024),
+OPENVINO_FORMS = (openvino("256 a pass", 256), openvino("8192 a pass", 8192),
                   openvino("256 a pass, bf16 KV", 256, KV_CACHE_PRECISION="bf16"))
 SPARSE_FORMS = (
     openvino("TRISHAPE", 256, {"mode": "TRISHAPE"}),
@@ -88,9 +88,9 @@ SHORT_TOKENS = 1024  # the lengths of --quick
 
 FORMATS = {
     "Lacuna": {"weights": "8 bits, a scale for each 32 inputs", "kv": "bf16",
-               "activations": "8 bits, a scale for each 32 inputs of a row; attention in bf16"},
+               "activations": "f32, in products 8 bits with a scale for each 32 inputs"},
     LLAMA: {"weights": "as the file stores them", "kv": "f16, unless the form says so",
-            "activations": "8 bits, a scale for each 32 inputs or 256"},
+            "activations": "f32, in products 8 bits with a scale for each 32 inputs or 256"},
     OPENVINO: {"weights": "4 and 8 bits, as its reader makes them from the file",
                "kv": "8 bits, unless the form says so",
                "activations": "bf16, in products 8 bits with a scale for each 32 inputs"}}
@@ -98,9 +98,12 @@ FORMATS = {
 
 # --- ours ------------------------------------------------------------------------------------------
 
-ROW_KEYS = ("table", "length_tokens", "first_token_seconds", "step_seconds", "prefill_parts_seconds",
-            "step_parts_seconds", "held_bytes", "predicted_held_bytes", "executed_pairs", "kinds",
-            "bound_seconds")
+ROW_KEYS = ("table", "length_tokens", "generate_tokens", "as_predicted", "first_token_seconds",
+            "step_seconds", "bound_seconds", "prefill_parts_seconds", "step_parts_seconds", "kinds",
+            "needed_pairs", "predicted_executed_pairs", "executed_pairs", "predicted_held_bytes",
+            "held_bytes", "predicted_read_bytes", "read_bytes")
+DOCUMENT_KEYS = ("load_seconds", "weight_bytes", "file_weight_bytes", "products", "kv_dtype", "isa",
+                 "peak_memory_bytes")
 
 
 def answer_of(command, format_name):
@@ -119,8 +122,7 @@ def our_round(document, case):
             if row["length_tokens"] == case.length_tokens]
     if len(rows) != 1 + len(case.against):
         raise ValueError(f"{case.name}: {len(rows)} rows came, wanted {1 + len(case.against)}")
-    keys = ("load_seconds", "weight_bytes", "file_weight_bytes")
-    return {**{key: document[key] for key in keys}, "rows": rows}
+    return {**{key: document[key] for key in DOCUMENT_KEYS}, "rows": rows}
 
 
 def ours(options, case):
@@ -133,12 +135,14 @@ def ours(options, case):
 
 
 def prediction(document):
-    """What `lacuna cost` said of a table before it ran."""
-    prefill, decode = (document["phases"][name]["total"] for name in ("prefill", "decode"))
-    return {"pairs": prefill["pairs"], "executed_pairs": prefill["executed_pairs"],
-            "kv_held_bytes": decode["kv_held_bytes"],
-            "paged_held_bytes": document["phases"]["decode"]["policies"]["paged"]["kv_held_bytes"],
-            "kv_read_bytes_per_step": decode["kv_read_bytes_per_step"], "hops": document["hops"]}
+    """What `lacuna cost` says of a table: what is needed, and what pages of it hold."""
+    decode = document["phases"]["decode"]
+    return {"kv_held_bytes": decode["total"]["kv_held_bytes"],
+            # Over all steps: each key that a query reads costs its token's K and V once.
+            "kv_read_bytes": sum(layer["edges"] * layer["kv_bytes_per_token"]
+                                 for layer in decode["layers"]),
+            "paged_held_bytes": decode["policies"]["paged"]["kv_held_bytes"],
+            "hops": document["hops"]}
 
 
 def predictions(options, case):
