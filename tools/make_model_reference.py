@@ -8,23 +8,8 @@ sum of exp over the whole vocabulary, and the logit of the token that follows. A
 CACHE/NAME.reference (CACHE: ${XDG_CACHE_HOME:-~/.cache}/lacuna/reference), the small ones to
 FOLDER/NAME.reference (FOLDER: tests/data/reference). Texts are those of Debian's base-files; ids
 are those of the tokenizer that transformers makes from the file, and stored, so that a comparison
-needs no tokenizer.
+needs no tokenizer. tools/model_reference.py says how the file lies.
 
-NAME.reference, all numbers little-endian:
-    8 bytes   "LACREF01"
-    uint32    bytes of the header
-    header    JSON: model, file, sha256 (of the file), vocab_size, top (K below), made_by
-              (versions), texts (package and version), prompts: a list of
-                tokens     N, the prompt's length
-                text       file of the package, text_sha256
-                offset     of the section from the header's end; bytes: its length
-                nll        mean of lse - target over the N positions
-    sections  each a zlib stream of
-                int32  ids[N + 1]         the prompt, and the token behind its end
-                f32    lse[N]
-                f32    target[N]          logit of ids[i + 1] at position i
-                int32  top_ids[N][K]      by falling logit, of equal ones the lower id first
-                f32    top_logits[N][K]
 --check compares FOLDER's files (CACHE may be named) with tests/model_forward.py, which computes in
 double, and writes nothing. Needs the packages torch, transformers, gguf and numpy; a model takes
 minutes and 12 GB.
@@ -35,7 +20,6 @@ import hashlib
 import json
 import os
 import pathlib
-import struct
 import subprocess
 import sys
 import time
@@ -46,6 +30,7 @@ import torch
 import transformers
 
 import gguf_transformers
+from model_reference import read_reference, write_reference
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -60,7 +45,6 @@ PROMPTS = [(1, "Artistic"), (2, "Artistic"), (17, "Artistic"), (511, "Apache-2.0
 SMALL = {1, 2, 17, 513}
 TOP = 64
 SLICE = 128  # positions whose logits are held at once
-MAGIC = b"LACREF01"
 MOST_DIFFERENCE, MOST_DIVERGENCE = 5e-3, 1e-7  # of f32 to double, in --check
 
 
@@ -110,38 +94,6 @@ def section_of(ids, parts):
     types = ("<i4", "<f4", "<f4", "<i4", "<f4")
     return zlib.compress(b"".join(np.asarray(part).astype(kind).tobytes()
                                   for part, kind in zip((ids, *parts), types)), 9)
-
-
-def write_reference(path, facts, prompts):
-    """prompts: pairs of what the header says and the section."""
-    offset, entries = 0, []
-    for entry, section in prompts:
-        entries.append({**entry, "offset": offset, "bytes": len(section)})
-        offset += len(section)
-    header = json.dumps({**facts, "prompts": entries}).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(MAGIC + struct.pack("<I", len(header)) + header
-                     + b"".join(section for _, section in prompts))
-
-
-def read_reference(path):
-    """The header, and for each prompt ids, lse, target, top_ids, top_logits."""
-    data = path.read_bytes()
-    if data[:8] != MAGIC:
-        raise ValueError(f"{path}: it begins with {data[:8]!r}, wanted {MAGIC!r}")
-    behind = 12 + struct.unpack("<I", data[8:12])[0]
-    header = json.loads(data[12:behind])
-    answers_of = []
-    for entry in header["prompts"]:
-        start, count, top = behind + entry["offset"], entry["tokens"], header["top"]
-        raw, parts = zlib.decompress(data[start:start + entry["bytes"]]), []
-        for shape, kind in (((count + 1,), "<i4"), ((count,), "<f4"), ((count,), "<f4"),
-                            ((count, top), "<i4"), ((count, top), "<f4")):
-            part = np.frombuffer(raw, kind, int(np.prod(shape))).reshape(shape)
-            parts.append(part)
-            raw = raw[part.nbytes:]
-        answers_of.append(parts)
-    return header, answers_of
 
 
 def prompt_ids(tokenizer, text, tokens):

@@ -61,7 +61,7 @@ inline ReferencePrompt read_prompt(std::string_view packed, std::size_t count, s
   return prompt;
 }
 
-// tools/make_model_reference.py writes the file and says how it lies.
+// tools/make_model_reference.py writes the file, tools/model_reference.py says how it lies.
 inline ModelReference read_model_reference(const std::string& path) {
   const std::string bytes = read_file(path, 1 << 28);
   std::uint32_t header_bytes = 0;
