@@ -172,6 +172,8 @@ def table(name):
         function, path = DECODE_TABLES[name]
         return function(load(path, "lacuna-bench-decode"), load(DECODE_PEERS, "lacuna-decode-peers"))
     if name in model_table.TABLES:
+        if not MODEL_PEERS.exists():
+            return "Nothing is stored yet; `./dev bench --results` measures it.\n"
         return model_table.TABLES[name](load(MODEL_PEERS, "lacuna-model-peers"))
     peers = load(PEERS, "lacuna-attention-peers") if PEERS.exists() else None
     return TABLES[name](load(KERNELS, "lacuna-bench-kernels"), peers)
