@@ -15,15 +15,11 @@ import os
 import pathlib
 import sys
 
-import numpy as np
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
-from model_reference import read_reference  # noqa: E402  pylint: disable=wrong-import-position
+from attention_peers import percentiles
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "lacuna"
 MODELS = ("smollm2-135m", "gemma-3-270m")
 WANTED = 0.98
-PERCENTS = (10, 50, 90, 100)
 
 
 def llama_best(path, prompts, threads, flash):
@@ -36,33 +32,34 @@ def llama_best(path, prompts, threads, flash):
     for ids in prompts:
         llama.reset()
         llama.eval(ids)
-        found.append(np.array([row.argmax() for row in llama.scores[:len(ids)]]))
+        found.append([int(row.argmax()) for row in llama.scores[:len(ids)]])
     return found
 
 
-def margins_of(top_logits):
-    """By how much the reference's best token leads its second, at each position."""
-    return top_logits[:, 0] - top_logits[:, 1]
+def read(path):
+    """The model's file, and for each prompt its ids, the best token at each position and its lead."""
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+    from model_reference import read_reference  # needs numpy
+    header, prompts = read_reference(path)
+    return header["file"], [
+        (ids[:-1].tolist(), top_ids[:, 0].tolist(), (top_logits[:, 0] - top_logits[:, 1]).tolist())
+        for ids, _, _, top_ids, top_logits in prompts]
 
 
 def spread(values):
-    return {f"p{percent}": float(np.percentile(values, percent)) for percent in PERCENTS}
+    return {**percentiles(values), "max": max(values)} if values else None
 
 
-def opinion(best, prompts):
-    """How far `best`, [prompt][position], agrees with the reference."""
-    theirs = np.concatenate([top_ids[:, 0] for _, _, _, top_ids, _ in prompts])
-    margins = np.concatenate([margins_of(top_logits) for *_, top_logits in prompts])
-    same = np.concatenate(best) == theirs
-    off = margins[~same]
-    result = {"positions": len(same), "agreeing": int(same.sum()), "agreement": float(same.mean()),
-              "met": bool(same.mean() >= WANTED), "margins": spread(margins),
-              "margins_where_off": spread(off) if len(off) else None,
-              "by_prompt": []}
-    for found, (_, _, _, top_ids, _) in zip(best, prompts):
-        result["by_prompt"].append({"tokens": len(found),
-                                    "agreeing": int((found == top_ids[:, 0]).sum())})
-    return result
+def opinion(found, best, leads):
+    """How far `found` agrees with the reference, whose best tokens lead by `leads`; each by prompt."""
+    pairs = [(ours == theirs, lead) for of_prompt in zip(found, best, leads)
+             for ours, theirs, lead in zip(*of_prompt, strict=True)]
+    off = [lead for same, lead in pairs if not same]
+    agreement = 1 - len(off) / len(pairs)
+    no_greater = [lead for _, lead in pairs if off and lead <= max(off)]
+    return {"positions": len(pairs), "agreeing": len(pairs) - len(off), "agreement": agreement,
+            "met": agreement >= WANTED, "leads": spread([lead for _, lead in pairs]),
+            "leads_where_off": spread(off), "positions_with_no_greater_lead": len(no_greater)}
 
 
 def opinion_text(name, result):
@@ -71,9 +68,10 @@ def opinion_text(name, result):
     text = (f"{name}: {result['agreeing']} of {result['positions']} positions, "
             f"{100 * result['agreement']:.2f} % (wanted {100 * WANTED:.0f} %"
             f"{'' if result['met'] else ', not reached'})\n"
-            f"    reference's lead of its best token, all positions: {line(result['margins'])}\n")
-    if result["margins_where_off"]:
-        text += f"    the same where llama.cpp disagrees: {line(result['margins_where_off'])}\n"
+            f"    lead of the reference's best token, all positions: {line(result['leads'])}\n")
+    if result["leads_where_off"]:
+        text += (f"    where llama.cpp disagrees: {line(result['leads_where_off'])}; no greater at "
+                 f"{result['positions_with_no_greater_lead']} positions\n")
     return text
 
 
@@ -86,12 +84,12 @@ def main():
     options = parser.parse_args()
     results = {}
     for name in options.model or MODELS:
-        header, prompts = read_reference(options.reference / f"{name}.reference")
-        ids = [prompt[0][:-1].tolist() for prompt in prompts]
+        file, prompts = read(options.reference / f"{name}.reference")
+        ids, reference, leads = zip(*prompts)
         for flash in (False, True):
-            best = llama_best(CACHE / "models" / header["file"], ids, options.threads, flash)
+            best = llama_best(CACHE / "models" / file, ids, options.threads, flash)
             title = f"{name}, {'flash' if flash else 'no flash'}"
-            results[title] = opinion(best, prompts)
+            results[title] = opinion(best, reference, leads)
             print(opinion_text(title, results[title]), end="", flush=True)
     if options.json:
         document = {"format": "lacuna-llama-opinion", "format_version": 1, "kind": "measured",

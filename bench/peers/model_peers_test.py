@@ -11,6 +11,7 @@ import tempfile
 import unittest
 from unittest import mock
 
+import llama_opinion
 import model_goals
 import model_peers
 from model_goals import FIRST, STEP, WINDOW, fastest, goals_of, over_peer, times_text
@@ -305,6 +306,35 @@ class Runs(unittest.TestCase):
             raise subprocess.CalledProcessError(2, "lacuna")
         with self.assertRaises(subprocess.CalledProcessError):
             self.run_with([Peer([1]), Peer([1])], ours)
+
+
+class Opinion(unittest.TestCase):
+    BEST, LEADS = [[7], [1, 2, 3]], [[0.5], [4.0, 0.25, 2.0]]
+
+    def test_positions_of_all_prompts_count_alike(self):
+        found = llama_opinion.opinion([[7], [1, 9, 3]], self.BEST, self.LEADS)
+        self.assertEqual((found["positions"], found["agreeing"], found["agreement"], found["met"]),
+                         (4, 3, 0.75, False))
+        self.assertEqual(found["leads_where_off"], {"p10": 0.25, "p50": 0.25, "p90": 0.25, "max": 0.25})
+        self.assertEqual(found["leads"]["max"], 4.0)
+        self.assertEqual(found["positions_with_no_greater_lead"], 1)
+        text = llama_opinion.opinion_text("m", found)
+        self.assertIn("m: 3 of 4 positions, 75.00 % (wanted 98 %, not reached)", text)
+        self.assertIn("where llama.cpp disagrees: p10 0.250", text)
+
+    def test_a_lead_that_was_lost_counts_those_below_it(self):
+        found = llama_opinion.opinion([[7], [1, 2, 9]], self.BEST, self.LEADS)
+        self.assertEqual(found["positions_with_no_greater_lead"], 3)
+
+    def test_full_agreement(self):
+        found = llama_opinion.opinion(self.BEST, self.BEST, self.LEADS)
+        self.assertEqual((found["agreement"], found["met"], found["leads_where_off"]),
+                         (1.0, True, None))
+        self.assertNotIn("disagrees", llama_opinion.opinion_text("m", found))
+
+    def test_an_answer_of_another_length_is_an_error(self):
+        with self.assertRaises(ValueError):
+            llama_opinion.opinion([[7], [1, 2]], self.BEST, self.LEADS)
 
 
 if __name__ == "__main__":
