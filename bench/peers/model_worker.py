@@ -35,6 +35,7 @@ class LlamaCpp:
     def tokens(self, ids, count):
         """A time stamp for each of `count` tokens."""
         stamps = []
+        self._llama.reset()  # nothing of an earlier prompt may be reused
         for _ in self._llama.generate(ids, temp=0.0, repeat_penalty=1.0, reset=True):
             stamps.append(time.perf_counter())
             if len(stamps) == count:
