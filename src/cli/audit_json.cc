@@ -1,4 +1,4 @@
-#include "cli/audit.h"
+#include "cli/audit_report.h"
 #include "cli/bench_figures.h"
 #include "cli/bench_model.h"
 #include "lacuna/kernels.h"

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "cli/audit.h"
+#include "cli/audit_report.h"
 #include "lacuna/table.h"
 
 namespace lacuna::cli {

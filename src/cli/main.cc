@@ -4,7 +4,7 @@
 #include <new>
 #include <string>
 
-#include "cli/audit.h"
+#include "cli/audit_report.h"
 #include "cli/bench_decode.h"
 #include "cli/bench_kernels.h"
 #include "cli/bench_model.h"

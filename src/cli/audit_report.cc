@@ -1,4 +1,4 @@
-#include "cli/audit.h"
+#include "cli/audit_report.h"
 
 #include <fmt/format.h>
 
