@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <ctime>
 
 namespace lacuna {
 
@@ -11,6 +12,15 @@ class Stopwatch {
 
  private:
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+// CPU seconds of all threads of the process since it was made.
+class CpuStopwatch {
+ public:
+  double seconds() const;
+
+ private:
+  std::clock_t begin_ = std::clock();
 };
 
 // Adds the seconds of its life to a sum.

@@ -28,7 +28,6 @@ struct PlantedFaults {
   bool local_rotary = false;  // every layer rotates as the first one does
   bool one_thread = false;    // all work on the caller's thread
   double hidden_seconds = 0;  // of a pass, in none of its parts
-  friend bool operator==(const PlantedFaults&, const PlantedFaults&) = default;
 };
 
 struct TransformerOptions {

@@ -110,10 +110,7 @@ class Auditor {
     options.planted.hidden_seconds = 0;
     options.planted.one_thread = false;
     options.planted.masked_dense = false;  // the same answer, only later
-    const auto num_layers = static_cast<int>(tables_[idx].layers.size());
-    const LayerTable& kept =
-        options.planted.keep_all ? parse_layers("full", num_layers, true) : tables_[idx];
-    options.cache_bytes = copies * cache_bytes_for(kept, model_.config().shape, options,
+    options.cache_bytes = copies * cache_bytes_for(tables_[idx], model_.config().shape, options,
                                                    options_.prompt_tokens, options_.bench.chunk);
     return options;
   }

@@ -6,8 +6,7 @@
 #include <map>
 #include <set>
 
-#include "bench/timed_row.h"
-#include "lacuna/error.h"
+#include "bench/committed_pass.h"
 
 namespace lacuna::audit {
 namespace {
@@ -33,13 +32,8 @@ class Reader {
   const States& read(SequenceId sequence, std::span<const TokenId> tokens) {
     while (!tokens.empty()) {
       num_rows_ = std::min(tokens.size(), static_cast<std::size_t>(options_.bench.chunk));
-      const NewTokens batch[] = {{sequence, tokens.first(num_rows_)}};
-      auto pass = transformer_.forward(batch, LogitRows::kNone, options_.bench.stop);
-      if (!pass) {
-        if (options_.bench.stop.stop_requested()) throw bench::Stopped{};
-        throw Error("the cache has no room for an intervention");
-      }
-      pass->commit();
+      bench::committed_pass(transformer_, sequence, tokens.first(num_rows_), LogitRows::kNone,
+                            options_.bench.stop);
       tokens = tokens.subspan(num_rows_);
     }
     return states_;

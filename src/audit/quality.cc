@@ -7,8 +7,8 @@
 #include <map>
 #include <numeric>
 
-#include "bench/timed_row.h"
-#include "lacuna/error.h"
+#include "bench/committed_pass.h"
+#include "model/row_math.h"
 
 namespace lacuna::audit {
 namespace {
@@ -18,19 +18,6 @@ float nll_of(std::span<const float> logits, TokenId next) {
   double sum = 0;
   for (const float logit : logits) sum += std::exp(double{logit} - largest);
   return static_cast<float>(largest + std::log(sum) - logits[static_cast<std::size_t>(next)]);
-}
-
-Transformer::Pass pass_over(Transformer& transformer, SequenceId sequence,
-                            std::span<const TokenId> tokens, LogitRows rows,
-                            const std::stop_token& stop) {
-  const NewTokens batch[] = {{sequence, tokens}};
-  auto pass = transformer.forward(batch, rows, stop);
-  if (!pass) {
-    if (stop.stop_requested()) throw bench::Stopped{};
-    throw Error("the cache has no room for the text");
-  }
-  pass->commit();
-  return std::move(*pass);
 }
 
 template <typename Name>
@@ -82,13 +69,11 @@ Quality quality_of(Transformer& transformer, std::span<const TokenId> tokens,
     const std::size_t most = is_counted ? kRows : static_cast<std::size_t>(options.bench.chunk);
     const std::size_t count = std::min(most, (is_counted ? end : first) - at);
     const Transformer::Pass pass =
-        pass_over(transformer, sequence, tokens.subspan(at, count),
-                  is_counted ? LogitRows::kAll : LogitRows::kNone, options.bench.stop);
-    pool.run([&](std::int64_t thread) {
-      for (std::int64_t row = thread; row < pass.num_logits(); row += pool.num_threads()) {
-        const std::size_t position = at + static_cast<std::size_t>(row);
-        quality.nll[position - first] = nll_of(pass.logits(row), tokens[position + 1]);
-      }
+        bench::committed_pass(transformer, sequence, tokens.subspan(at, count),
+                              is_counted ? LogitRows::kAll : LogitRows::kNone, options.bench.stop);
+    for_rows(pool, pass.num_logits(), [&](std::int64_t row) {
+      const std::size_t position = at + static_cast<std::size_t>(row);
+      quality.nll[position - first] = nll_of(pass.logits(row), tokens[position + 1]);
     });
     at += count;
   }

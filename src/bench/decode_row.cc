@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "bench/decode_check.h"
 #include "bench/limits.h"
@@ -20,8 +19,6 @@ namespace lacuna::bench {
 namespace {
 
 constexpr std::int64_t kFillRows = 4096;  // appended at once
-
-double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 // The first rows, heads and dims of a tensor.
 TensorView part_of(const Tensor& tensor, std::int64_t rows, std::int64_t heads, std::int64_t dims) {
@@ -319,9 +316,9 @@ void DecodeTimer::time_once(std::int64_t round) {
       row_.problem.threads, row_.problem.kv_dtype != DType::kF32, /*cpu_time=*/false);
   DecodeRound warm;
   step(warm);
-  const double cpu_begin = cpu_seconds();
+  const CpuStopwatch cpu;
   for (std::int64_t idx = 0; idx < row_.steps_per_round; ++idx) step(times);
-  const double cpu_spent = cpu_seconds() - cpu_begin;
+  const double cpu_spent = cpu.seconds();
   times.cpu_share =
       std::min(1.0, cpu_spent / (times.step_seconds * static_cast<double>(row_.problem.threads)));
   const std::optional<ReadBandwidthRow> after = reads_->measure();

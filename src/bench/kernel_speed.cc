@@ -206,7 +206,7 @@ LongPlan time_long_plan(const KernelProblem& problem, const KernelRow* like,
   } while (std::ssize(seconds) < repetitions && !stop.stop_requested());
   long_plan.plan_seconds = statistics_of(seconds);
   long_plan.workspace_bytes = workspace_of(problem, bench::plan_of(problem, topologies));
-  long_plan.needed_pairs = bench::predicted_pairs(problem, topologies).needed;
+  long_plan.needed_pairs = bench::predicted_pairs(problem, topologies).needed_pairs;
   if (like != nullptr) {
     const double rate = like->useful_flops() / like->seconds(&KernelRound::planned_seconds).p50;
     KernelRow longer;

@@ -1,24 +1,16 @@
 #include "bench/model_row.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <ctime>
 
+#include "bench/committed_pass.h"
 #include "bench/prediction.h"
 #include "bench/timed_row.h"
-#include "lacuna/error.h"
 #include "lacuna/generate.h"
 #include "lacuna/integer.h"
 #include "lacuna/stopwatch.h"
 #include "lacuna/system_memory.h"
 
 namespace lacuna::bench {
-namespace {
-
-double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
-}  // namespace
 
 ModelTimer::ModelTimer(const Model& model, const ModelProblem& problem, std::vector<TokenId> prompt,
                        ThreadPool& pool, const ModelBenchOptions& options)
@@ -31,11 +23,9 @@ ModelTimer::ModelTimer(const Model& model, const ModelProblem& problem, std::vec
   row_.file_weight_bytes = model.file_weight_bytes();
   row_.weight_bytes = model.weight_bytes();
   transformer_options_.table = problem.table;
-  const LayerTable whole =
-      parse_layers("full", static_cast<int>(problem.table.layers.size()), true);
-  transformer_options_.cache_bytes = cache_bytes_for(
-      options.transformer.planted.keep_all ? whole : problem.table, model.config().shape,
-      options.transformer, problem.prompt_tokens + problem.generate_tokens, options.chunk);
+  transformer_options_.cache_bytes =
+      cache_bytes_for(problem.table, model.config().shape, options.transformer,
+                      problem.prompt_tokens + problem.generate_tokens, options.chunk);
   require_memory(transformer_options_.cache_bytes, "the cache");
   predict();
   if (problem.num_steps() == 0) return;
@@ -153,22 +143,23 @@ class ModelTimer::Round {
 
   void decode(const std::function<void(std::int64_t)>& progress) {
     double sampling = 0;
-    const double cpu_begin = cpu_seconds();
-    double waited = 0;  // between the steps
+    double cpu_spent = 0;
     for (std::int64_t step = 0; step < of_.row_.problem.num_steps(); ++step) {
       times_.step_seconds.push_back(0);
       {
+        const CpuStopwatch cpu;
         const Timed timed(times_.step_seconds.back());
         pass({&tokens_.back(), 1}, LogitRows::kLast);
-        const Timed choosing(sampling);
-        pick();
+        {
+          const Timed choosing(sampling);
+          pick();
+        }
+        cpu_spent += cpu.seconds();
       }
-      const double cpu_before = cpu_seconds();
       note_step();
       progress(1);
-      waited += cpu_seconds() - cpu_before;
     }
-    means(sampling, cpu_seconds() - cpu_begin - waited);
+    means(sampling, cpu_spent);
   }
 
   void set_bandwidth(double bytes_per_s) { times_.read_bytes_per_s = bytes_per_s; }
@@ -184,16 +175,8 @@ class ModelTimer::Round {
 
  private:
   void pass(std::span<const TokenId> tokens, LogitRows rows) {
-    const NewTokens batch[] = {{sequence_, tokens}};
     last_.reset();
-    std::optional<Transformer::Pass> pass = transformer_.forward(batch, rows, of_.options_.stop);
-    if (!pass) {
-      if (of_.options_.stop.stop_requested()) throw Stopped{};
-      throw Error(fmt::format("the cache has no room for {} tokens after {}", tokens.size(),
-                              transformer_.cache().length(sequence_)));
-    }
-    pass->commit();
-    last_.emplace(std::move(*pass));
+    last_.emplace(committed_pass(transformer_, sequence_, tokens, rows, of_.options_.stop));
   }
 
   void pick() { tokens_.push_back(sampler_.pick(last_->logits(0))); }

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "lacuna/error.h"
-#include "lacuna/executed.h"
 #include "lacuna/integer.h"
 #include "lacuna/kernels.h"
 
@@ -88,19 +87,14 @@ Plan plan_of(const KernelProblem& problem, std::span<const Topology> topologies)
   return make_plan(topologies, std::span(&rows, 1), problem.heads, options);
 }
 
-PredictedPairs predicted_pairs(const KernelProblem& problem, std::span<const Topology> topologies) {
-  const auto [rows, length] = sequence_rows(problem);
-  const std::int64_t heads_each = topologies.size() == 1 ? problem.heads.num_q_heads : 1;
-  Int128 needed = 0;
-  Int128 predicted = 0;
-  for (const Topology& topology : topologies) {
-    const Int128 of_head = problem.path == KernelPath::kMaskedDense
-                               ? checked_mul(problem.num_rows(), length)
-                               : executed(topology, rows, length, kernel_tile()).pairs;
-    needed += checked_mul(topology.edges(rows.begin, rows.end, length), heads_each);
-    predicted += checked_mul(of_head, heads_each);
+PredictedCall predicted_pairs(const KernelProblem& problem, std::span<const Topology> topologies) {
+  const SequenceRows rows = sequence_rows(problem);
+  PredictedCall call = predicted_call(topologies, problem.heads, rows);
+  if (problem.path == KernelPath::kMaskedDense) {
+    const Int128 of_head = checked_mul(problem.num_rows(), rows.length);
+    call.pairs = to_int64(checked_mul(of_head, problem.heads.num_q_heads), "executed pairs");
   }
-  return {to_int64(needed, "needed pairs"), to_int64(predicted, "executed pairs")};
+  return call;
 }
 
 }  // namespace bench

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bench/prediction.h"
 #include "lacuna/kernel_bench.h"
 #include "lacuna/topology.h"
 
@@ -21,11 +22,7 @@ std::vector<Topology> topologies_of(const KernelProblem& problem);
 SequenceRows sequence_rows(const KernelProblem& problem);
 Plan plan_of(const KernelProblem& problem, std::span<const Topology> topologies);
 
-// What the topology and cost's executed() say of a problem, over all query heads.
-struct PredictedPairs {
-  std::int64_t needed = 0;
-  std::int64_t executed = 0;
-};
-PredictedPairs predicted_pairs(const KernelProblem& problem, std::span<const Topology> topologies);
+// predicted_call() of a problem; the masked path executes every pair.
+PredictedCall predicted_pairs(const KernelProblem& problem, std::span<const Topology> topologies);
 
 }  // namespace lacuna::bench

@@ -1,41 +1,32 @@
 #include "bench/timed_row.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <ctime>
 
 #include "bench/limits.h"
 #include "bench/problem.h"
 #include "lacuna/kernels.h"
+#include "lacuna/stopwatch.h"
 
 namespace lacuna::bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr double kLongCallSeconds = 1;
 constexpr double kMostCalls = 1e6;
 constexpr double kLeastSeconds = 1e-9;  // of a call; a clock may not have moved
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double cpu_seconds_now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
 // Seconds on the wall, or of the process's CPU time.
-class StopWatch {
+class RowWatch {
  public:
-  explicit StopWatch(bool cpu_time) : cpu_time_(cpu_time) {}
-  double seconds() const { return cpu_time_ ? cpu_seconds() : seconds_since(begin_); }
-  double wall_seconds() const { return seconds_since(begin_); }
-  double cpu_seconds() const { return cpu_seconds_now() - cpu_begin_; }
+  explicit RowWatch(bool cpu_time) : cpu_time_(cpu_time) {}
+  double seconds() const { return cpu_time_ ? cpu_.seconds() : wall_.seconds(); }
+  double wall_seconds() const { return wall_.seconds(); }
+  double cpu_seconds() const { return cpu_.seconds(); }
 
  private:
   bool cpu_time_;
-  Clock::time_point begin_ = Clock::now();
-  double cpu_begin_ = cpu_seconds_now();
+  Stopwatch wall_;
+  CpuStopwatch cpu_;
 };
 
 }  // namespace
@@ -77,9 +68,9 @@ TimedRow::TimedRow(const KernelProblem& problem, Shared& shared, const KernelBen
   row_.isa = problem.isa.empty() ? kernel_isa(problem.dtype, problem.dtype) : problem.isa;
   row_.tile = kernel_tile();
   topologies_ = topologies_of(problem);
-  const PredictedPairs predicted = predicted_pairs(problem, topologies_);
-  row_.needed_pairs = predicted.needed;
-  row_.predicted_pairs = predicted.executed;
+  const PredictedCall predicted = predicted_pairs(problem, topologies_);
+  row_.needed_pairs = predicted.needed_pairs;
+  row_.predicted_pairs = predicted.pairs;
   inputs_ = shared.inputs(problem);
   prepare();
   choose_calls(options.run_ns);
@@ -91,21 +82,21 @@ void TimedRow::prepare() {
     packed_ = AlignedBytes(packed_kv_bytes(kv_, kv_.dtype));
     kv_ = pack_kv(packed_.first(packed_.size()), packed_starts_, kv_, kv_.dtype);
   }
-  const Clock::time_point begin = Clock::now();
+  const Stopwatch planning;
   plan_ = plan_of(row_.problem, topologies_);
-  row_.first_plan_seconds = seconds_since(begin);
-  const Clock::time_point planned = Clock::now();
+  row_.first_plan_seconds = planning.seconds();
+  const Stopwatch running;
   row_.ledger = call(plan_);
-  row_.first_run_seconds = seconds_since(planned);
+  row_.first_run_seconds = running.seconds();
   row_.check = spot_check(row_.problem, topologies_, *inputs_, outputs(), row_.isa);
 }
 
 void TimedRow::choose_calls(std::int64_t run_ns) {
   double one_call = row_.first_plan_seconds + row_.first_run_seconds;
   if (one_call < kLongCallSeconds) {  // the first call of all also meets untouched memory
-    const Clock::time_point begin = Clock::now();
+    const Stopwatch watch;
     call(plan_);
-    one_call = seconds_since(begin);
+    one_call = watch.seconds();
   }
   const double wanted = static_cast<double>(run_ns) * 1e-9 / std::max(one_call, 1e-9);
   row_.calls_per_run = static_cast<std::int64_t>(std::clamp(std::ceil(wanted), 1.0, kMostCalls));
@@ -154,9 +145,9 @@ void TimedRow::time_once(std::int64_t round) {
   // Steady state: other rows ran since, and a short call would be timed bringing its keys back.
   if (row_.first_run_seconds < kLongCallSeconds) call(plan_);
   const auto num_calls = static_cast<double>(row_.calls_per_run);
-  const StopWatch whole(cpu_time_);
+  const RowWatch whole(cpu_time_);
   for (std::int64_t idx = 0; idx < row_.calls_per_run; ++idx) {
-    const StopWatch planning(cpu_time_);
+    const RowWatch planning(cpu_time_);
     const Plan plan = plan_of(row_.problem, topologies_);
     figures.plan_seconds += planning.seconds() / num_calls;
     row_.ledger = call(plan);
@@ -166,7 +157,7 @@ void TimedRow::time_once(std::int64_t round) {
   figures.cpu_share = std::min(whole.cpu_seconds() / (whole.wall_seconds() * num_threads), 1.0);
   figures.planned_seconds = figures.whole_seconds - figures.plan_seconds;
   if (figures.whole_seconds < kLongCallSeconds) {
-    const StopWatch planned(cpu_time_);
+    const RowWatch planned(cpu_time_);
     for (std::int64_t idx = 0; idx < row_.calls_per_run; ++idx) row_.ledger = call(plan_);
     figures.planned_seconds = std::max(planned.seconds() / num_calls, kLeastSeconds);
   }

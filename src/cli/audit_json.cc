@@ -1,7 +1,6 @@
 #include "cli/audit_report.h"
 #include "cli/bench_figures.h"
 #include "cli/bench_model.h"
-#include "lacuna/kernels.h"
 
 namespace lacuna::cli {
 namespace {
@@ -71,11 +70,7 @@ Json audit_document(const AuditReport& report) {
           {"kind", "measured"},
           {"interrupted", report.audit.interrupted},
           {"model", subject_json(report.subject)},
-          {"machine",
-           {{"cpu", report.cpu.model_name},
-            {"num_allowed_cpus", report.cpu.num_allowed_cpus},
-            {"last_level_total_bytes", json_of(report.cpu.last_level_total_bytes)},
-            {"isas", kernel_isas()}}},
+          {"machine", machine_json(report.cpu)},
           {"request",
            {{"prompt_tokens", flags.prompt},
             {"generate_tokens", flags.generate},

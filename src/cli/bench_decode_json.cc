@@ -1,6 +1,5 @@
 #include "cli/bench_decode.h"
 #include "cli/bench_figures.h"
-#include "lacuna/kernels.h"
 
 namespace lacuna::cli {
 namespace {
@@ -73,11 +72,7 @@ std::string decode_json(const DecodeReport& report) {
                          {"format_version", 1},
                          {"kind", "measured"},
                          {"interrupted", report.result.interrupted},
-                         {"machine",
-                          {{"cpu", report.cpu.model_name},
-                           {"num_allowed_cpus", report.cpu.num_allowed_cpus},
-                           {"last_level_total_bytes", json_of(report.cpu.last_level_total_bytes)},
-                           {"isas", kernel_isas()}}},
+                         {"machine", machine_json(report.cpu)},
                          {"request",
                           {{"repetitions", report.flags.repetitions},
                            {"min_time_ms", report.flags.min_time_ms},

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "lacuna/kernels.h"
 #include "lacuna/quantity.h"
 #include "lacuna/table.h"
 
@@ -31,6 +32,13 @@ Json statistics_json(const Statistics& value) {
 }
 
 Json goals_json(std::span<const KernelGoal> goals) { return list_json(goals, goal_json); }
+
+Json machine_json(const CpuInfo& cpu) {
+  return {{"cpu", cpu.model_name},
+          {"num_allowed_cpus", cpu.num_allowed_cpus},
+          {"last_level_total_bytes", json_of(cpu.last_level_total_bytes)},
+          {"isas", kernel_isas()}};
+}
 
 std::string document_text(const Json& document) {
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -21,6 +21,8 @@ Json list_json(const Items& items, const ToJson& to_json) {
 }
 Json statistics_json(const Statistics& value);
 Json goals_json(std::span<const KernelGoal> goals);
+// The machine as documents of models and caches name it.
+Json machine_json(const CpuInfo& cpu);
 std::string document_text(const Json& document);
 
 std::string share_text(double share);

@@ -83,7 +83,7 @@ Json row_json(const KernelRow& row) {
   return document;
 }
 
-Json machine_json(const CpuInfo& cpu) {
+Json kernels_machine_json(const CpuInfo& cpu) {
   return {{"cpu", cpu.model_name},
           {"num_allowed_cpus", cpu.num_allowed_cpus},
           {"l1_data_bytes", json_of(cpu.l1_data_bytes)},
@@ -133,7 +133,7 @@ std::string bench_json(const BenchReport& report) {
       {"format_version", 1},
       {"kind", "measured"},
       {"interrupted", report.result.interrupted},
-      {"machine", machine_json(report.cpu)},
+      {"machine", kernels_machine_json(report.cpu)},
       {"request", request_json(report.flags)},
       {"bandwidth", list_json(report.result.bandwidth,
                               [](const BandwidthFigure& figure) {

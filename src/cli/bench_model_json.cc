@@ -1,6 +1,5 @@
 #include "cli/bench_figures.h"
 #include "cli/bench_model.h"
-#include "lacuna/kernels.h"
 
 namespace lacuna::cli {
 namespace {
@@ -100,11 +99,7 @@ std::string model_json(const ModelReport& report) {
                          {"kind", "measured"},
                          {"interrupted", report.result.interrupted},
                          {"model", subject_json(report.subject)},
-                         {"machine",
-                          {{"cpu", report.cpu.model_name},
-                           {"num_allowed_cpus", report.cpu.num_allowed_cpus},
-                           {"last_level_total_bytes", json_of(report.cpu.last_level_total_bytes)},
-                           {"isas", kernel_isas()}}},
+                         {"machine", machine_json(report.cpu)},
                          {"request",
                           {{"chunk_tokens", flags.chunk},
                            {"page_size", flags.page_size},

@@ -227,14 +227,10 @@ std::string run_text(const RunReport& report) {
   return text;
 }
 
-Json evictions_json(const std::vector<Eviction>& evictions) {
-  Json list = Json::array();
-  for (const Eviction& eviction : evictions) {
-    list.push_back({{"position", eviction.position},
-                    {"kept_tokens", eviction.kept_tokens},
-                    {"seconds", eviction.seconds}});
-  }
-  return list;
+Json eviction_json(const Eviction& eviction) {
+  return {{"position", eviction.position},
+          {"kept_tokens", eviction.kept_tokens},
+          {"seconds", eviction.seconds}};
 }
 
 Json request_json(const RunFlags& flags) {
@@ -278,7 +274,7 @@ std::string run_json(const RunReport& report) {
                          {"load_seconds", report.load_seconds},
                          {"first_token_seconds", result.first_token_seconds},
                          {"step_seconds", result.step_seconds},
-                         {"evictions", evictions_json(result.evictions)},
+                         {"evictions", list_json(result.evictions, eviction_json)},
                          {"held_tokens", result.held_tokens},
                          {"held_bytes", result.held_bytes},
                          {"predicted_held_bytes", report.predicted_held_bytes},

@@ -278,8 +278,11 @@ std::int64_t cache_bytes_for(const LayerTable& table, const ModelShape& shape,
                              const TransformerOptions& options, std::int64_t tokens,
                              std::int64_t chunk) {
   constexpr std::int64_t kSlab = std::int64_t{2} << 20;
+  const LayerTable kept = options.planted.keep_all
+                              ? parse_layers("full", static_cast<int>(table.layers.size()), true)
+                              : table;
   const std::int64_t bytes =
-      to_int64(predicted_kv(table, shape, options, tokens, std::min(chunk, tokens)).bytes.value(),
+      to_int64(predicted_kv(kept, shape, options, tokens, std::min(chunk, tokens)).bytes.value(),
                "bytes of the cache");
   return checked_add64(checked_add64(bytes, bytes / 4), 16 * kSlab);
 }
