@@ -14,7 +14,7 @@ PAGE = ROOT / "docs" / "json.md"
 
 # In the order in which they are documented; any others follow.
 ORDER = ("cost", "show", "capacity", "explain", "run", "bench_kernels", "bench_decode",
-         "bench_model", "model", "layer_table", "device")
+         "bench_model", "audit", "model", "layer_table", "device")
 
 INTRO = """# JSON keys
 
@@ -49,9 +49,9 @@ def value_text(node, schema_name, defs):
         name = target.removeprefix("#/$defs/")
         return (f"[{name}](#{schema_name}-{name})" if listed(defs[name])
                 else name.replace("_", " "))
-    if target:
-        name = target.removesuffix(".schema.json")
-        return f"[{name}](#{name})"
+    if target:  # of another schema, or all of it
+        name = target.replace(".schema.json", "").replace("#/$defs/", "-")
+        return f"[{name.replace('-', ' ')}](#{name})"
     if "anyOf" in node:
         return " or ".join(value_text(part, schema_name, defs) for part in node["anyOf"])
     if "const" in node:

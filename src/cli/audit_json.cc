@@ -36,6 +36,8 @@ Json layers_json(const ModelRow& row) {
   for (std::size_t idx = 0; idx < row.layers.size(); ++idx) {
     Json layer = {{"layer", idx}, {"attend", row.layers[idx].attend}};
     layer.update(model_layer_json(row.layers[idx]));
+    layer["predicted_held_bytes_by_step"] = row.layers[idx].predicted_held_bytes;
+    layer["held_bytes_by_step"] = row.layers[idx].held_bytes;
     list.push_back(std::move(layer));
   }
   return list;

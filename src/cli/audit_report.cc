@@ -73,9 +73,9 @@ AuditOptions audit_options(const AuditFlags& flags) {
 std::vector<TokenId> text_tokens(const AuditFlags& flags, AuditReport& report, const Model& model) {
   report.text_source = flags.file.empty() ? kDebianText : flags.file;
   const std::string text = read_file(report.text_source, kLongestText);
+  if (text.empty()) throw Error("'" + report.text_source + "' is empty; allowed: a text");
   report.text_bytes = std::ssize(text);
   std::vector<TokenId> once = model.tokenizer().encode(text);
-  if (once.empty()) throw Error("'" + report.text_source + "' has no token; allowed: a text");
   std::vector<TokenId> tokens = once;
   while (std::ssize(tokens) <= flags.prompt) tokens.insert(tokens.end(), once.begin(), once.end());
   tokens.resize(static_cast<std::size_t>(flags.prompt) + 1);

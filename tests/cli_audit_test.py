@@ -1,0 +1,166 @@
+"""`lacuna audit` from outside, on tiny models; a real one where it is in the cache.
+
+    cli_audit_test.py PROGRAM
+"""
+
+import json
+import signal
+import subprocess
+import unittest
+
+from program import (FOLDER, ROOT, SECONDS, assert_refused, cached_gemma, check, document, main,
+                     number, run, start)
+
+GEMMA3 = ROOT / "tests/data/models/tiny-gemma3.gguf"  # 7 layers, each sixth of them full
+TINY = ["--model", GEMMA3, "--threads", 1, "--repetitions", 1, "--chunk", 16, "--page-size", 16]
+SHORT = [*TINY, "--prompt", 60, "--generate", 9]
+WINDOWS = "window(8)*5, full"
+
+
+def audit(*args, code=0):
+    """The document of a call, and what it says on the standard error stream."""
+    result = run("audit", *args, "--json")
+    if result.returncode != code:
+        raise AssertionError(f"exit {result.returncode}: {args}: {result.stderr}")
+    found = json.loads(result.stdout)
+    check(found, "audit.schema.json", args)
+    return found, result.stderr
+
+
+def table_file(attend):
+    shown = document("show", "--model", GEMMA3, "--attend", attend, "--length", 16)
+    return FOLDER.write(f"{attend}.json", shown["layer_table"])
+
+
+def failed(found, kind="exact"):
+    return [verdict["name"] for verdict in found["verdicts"]
+            if verdict["kind"] == kind and not verdict["holds"]]
+
+
+class Documents(unittest.TestCase):
+    def test_every_table_does_as_predicted(self):
+        found, _ = audit(*SHORT, "--against", "full", "--against", "window(8)")
+        self.assertEqual([table["table"] for table in found["tables"]],
+                         [WINDOWS, "full", "window(8)"])
+        self.assertEqual(failed(found), [])
+        self.assertEqual(found["int8_kv"]["table"], WINDOWS)
+        for table in found["tables"]:
+            self.assertTrue(table["as_predicted"])
+            self.assertEqual(table["live_bytes_by_step"], table["predicted_live_bytes_by_step"])
+            self.assertEqual(len(table["live_bytes_by_step"]), 9)
+            self.assertEqual(len(table["layers"]), 7)
+            for layer in table["layers"]:
+                self.assertEqual(layer["held_bytes_by_step"],
+                                 layer["predicted_held_bytes_by_step"])
+                self.assertEqual(layer["held_bytes_by_step"][-1], layer["held_bytes"])
+            for key in ["executed_pairs", "held_bytes", "read_bytes"]:
+                self.assertEqual(table[key], sum(layer[key] for layer in table["layers"]))
+            (change,) = table["interventions"]
+            self.assertFalse(change["early"])
+
+    def test_figures_are_those_that_cost_prints(self):
+        for attend in ["full", "window(20)+sink(3)", WINDOWS]:
+            found, _ = audit(*TINY, "--attend", attend, "--prompt", 48, "--generate", 5)
+            table = found["tables"][0]
+            asked = ["cost", "--model", GEMMA3, "--attend", attend]
+            prefill = document(*asked, "--prompt", 48, "--phase", "prefill", "--tile", "16,16")
+            pages = "paged(P=16,in_flight=0)"
+            decode = document(*asked, "--prompt", 52, "--phase", "decode", "--policy", pages)
+            total = prefill["phases"]["prefill"]["total"]
+            self.assertEqual(table["executed_pairs"], number(total["executed_pairs"]))
+            self.assertEqual(table["needed_pairs"], number(total["pairs"]))
+            held = decode["phases"]["decode"]["policies"]["paged"]["kv_held_bytes"]
+            self.assertEqual(table["held_bytes"], number(held))
+            paths = document(*asked, "--prompt", 48, "--evidence", 23, "--query", 47)
+            (change,) = table["interventions"]
+            self.assertEqual((change["evidence"], change["query"]), (23, 47))
+            for key in ["hops", "first_layer"]:
+                self.assertEqual(change[key], paths[key])
+
+    def test_full_looks_at_every_border_and_all_positions(self):
+        found, _ = audit(*SHORT, "--full", "--attend", "window(4)")
+        (table,) = found["tables"]
+        self.assertEqual(table["quality"]["positions"], 60)
+        # 3 keys farther with each of 7 layers: what lies 22 back cannot change anything.
+        layers = {59 - one["evidence"]: one["first_layer"] for one in table["interventions"]}
+        self.assertEqual(layers[21], 6)
+        self.assertIsNone(layers[22])
+        for one in table["interventions"]:
+            self.assertEqual(one["first_change_layer"], one["first_layer"])
+
+    def test_a_real_model_is_audited(self):
+        path = cached_gemma()
+        if path is None:
+            self.skipTest("the model is not in the cache")
+        found, _ = audit("--model", path, "--repetitions", 1, "--prompt", 256, "--generate", 4,
+                         "--against", "window(64)")
+        self.assertEqual(failed(found), [])
+        self.assertEqual([table["as_predicted"] for table in found["tables"]], [True] * 2)
+
+
+class Faults(unittest.TestCase):
+    def test_a_claim_of_another_table_ends_with_1_and_names_the_figure(self):
+        found, errors = audit(*SHORT, "--attend", "window(8)", "--claim", table_file("window(7)"),
+                              code=1)
+        self.assertEqual(found["tables"][0]["claim"], "window(7)")
+        self.assertIn("pairs", failed(found))
+        self.assertRegex(errors, r"lacuna: [^\n]*layer 0: needed_pairs is \d+, predicted \d+")
+
+    def test_what_is_planted_is_named(self):
+        found, errors = audit(*SHORT, "--plant", "leak", code=1)
+        self.assertEqual(found["request"]["planted"], "leak")
+        self.assertIn("live_bytes", errors)
+
+    def test_a_time_that_fails_ends_with_1_only_where_that_is_asked_for(self):
+        found, _ = audit(*SHORT, "--plant", "hidden-time")
+        self.assertEqual(failed(found), [])
+        self.assertIn("hidden_time", failed(found, "time"))
+        _, errors = audit(*SHORT, "--plant", "hidden-time", "--strict", code=1)
+        self.assertIn("hidden_time", errors)
+
+
+class Texts(unittest.TestCase):
+    def test_predictions_stand_before_anything_else(self):
+        result = run("audit", *SHORT, "--against", "full")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(result.stdout.startswith("predicted, before anything runs:\n"))
+        for words in ["pairs, prompt", "bytes held at the end", "nats a token", "holds pairs"]:
+            self.assertIn(words, result.stdout)
+        self.assertLess(result.stdout.index("bytes of keys and values read in 8 steps"),
+                        result.stdout.index("holds pairs"))
+
+
+class Refusals(unittest.TestCase):
+    def test_what_is_out_of_range_is_named(self):
+        claim = FOLDER.write("other.json", {"format": "lacuna-layer-table", "format_version": 1})
+        for more, says in [(["--prompt", 1], ["--prompt", "1"]),
+                           (["--prompt", 125, "--generate", 4], ["125", "128"]),
+                           (["--generate", 1], ["--generate"]),
+                           (["--against", "windo(3)"], ["windo"]),
+                           (["--plant", "nothing"], ["--plant", "nothing", "keep-all"]),
+                           (["--claim", claim], ["causal"]),
+                           (["--claim", "missing.json"], ["missing.json"]),
+                           (["--prompt", 60, "--file", FOLDER.write("empty.txt", "")], ["empty.txt"]),
+                           (["--file", "missing.txt"], ["missing.txt"]),
+                           (["--attend", "full", "--layers", "x.json"], ["--layers"])]:
+            with self.subTest(more):
+                assert_refused(self, run("audit", *TINY, *more), says)
+
+
+class Interrupts(unittest.TestCase):
+    def test_ctrl_c_keeps_what_is_done(self):
+        call = start("audit", "--model", str(GEMMA3), "--repetitions", "1000", "--prompt", "119",
+                     "--generate", "8", "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2):  # the stage, and after two seconds progress
+            call.stderr.readline()
+        call.send_signal(signal.SIGINT)
+        out, _ = call.communicate(timeout=SECONDS)
+        self.assertEqual(call.returncode, 0)
+        found = json.loads(out)
+        check(found, "audit.schema.json", "interrupted")
+        self.assertTrue(found["interrupted"])
+        self.assertGreaterEqual(len(found["tables"]), 1)
+
+
+if __name__ == "__main__":
+    main()
