@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import signal
 import subprocess
 import unittest
@@ -12,9 +13,13 @@ from program import (FOLDER, ROOT, SECONDS, assert_refused, cached_gemma, check,
                      number, run, start)
 
 GEMMA3 = ROOT / "tests/data/models/tiny-gemma3.gguf"  # 7 layers, each sixth of them full
-TINY = ["--model", GEMMA3, "--threads", 1, "--repetitions", 1, "--chunk", 16, "--page-size", 16]
+TINY = ["--model", GEMMA3, "--threads", 2, "--repetitions", 1, "--chunk", 16, "--page-size", 16]
 SHORT = [*TINY, "--prompt", 60, "--generate", 9]
 WINDOWS = "window(8)*5, full"
+# The verdict that names each fault on purpose: where a figure is exact, and where none is.
+EXACT = {"window-off-by-one": "pairs", "wrong-layer": "pairs", "masked-dense": "pairs",
+         "keep-all": "state", "leak": "state", "count-twice": "pairs", "summaries": "state"}
+OTHERS = {"local-rotary": "rotary", "one-thread": "threads", "hidden-time": "hidden_time"}
 
 
 def audit(*args, code=0):
@@ -107,9 +112,32 @@ class Faults(unittest.TestCase):
         self.assertRegex(errors, r"lacuna: [^\n]*layer 0: needed_pairs is \d+, predicted \d+")
 
     def test_what_is_planted_is_named(self):
-        found, errors = audit(*SHORT, "--plant", "leak", code=1)
-        self.assertEqual(found["request"]["planted"], "leak")
-        self.assertIn("live_bytes", errors)
+        words = run("audit", *SHORT, "--plant", "none-such").stderr
+        names = re.search(r"allowed: ([^\n]+)", words)[1].split(", ")
+        self.assertEqual(set(names), set(EXACT) | set(OTHERS))
+        for name, verdict in [*EXACT.items(), *OTHERS.items()]:
+            with self.subTest(name):
+                found, errors = audit(*SHORT, "--plant", name, code=int(name in EXACT))
+                self.assertEqual(found["request"]["planted"], name)
+                causes = {one["name"]: one["cause"] for one in found["verdicts"]}
+                self.assertEqual(causes[verdict], name)
+                if name in EXACT:
+                    self.assertRegex(errors, f"lacuna: {verdict}, ")
+
+    def test_layers_of_a_real_model_that_rotate_alike_are_told(self):
+        path = cached_gemma()
+        if path is None:
+            self.skipTest("the model is not in the cache")
+        asked = ["--model", path, "--repetitions", 1, "--prompt", 1024, "--generate", 2]
+        sound, _ = audit(*asked)
+        self.assertEqual(failed(sound) + failed(sound, "quality"), [])
+        faulty, _ = audit(*asked, "--plant", "local-rotary")
+        self.assertEqual(failed(faulty) + failed(faulty, "quality"), ["rotary"])
+        # What the fault costs is what the sound run foresaw, in the same numbers.
+        self.assertTrue(sound["rotary"]["changes"])
+        self.assertFalse(faulty["rotary"]["changes"])
+        self.assertGreater(sound["rotary"]["as_first_layer_nll"], sound["rotary"]["nll"] + 0.02)
+        self.assertEqual(faulty["rotary"]["nll"], sound["rotary"]["as_first_layer_nll"])
 
     def test_a_time_that_fails_ends_with_1_only_where_that_is_asked_for(self):
         found, _ = audit(*SHORT, "--plant", "hidden-time")
@@ -138,6 +166,10 @@ class Refusals(unittest.TestCase):
                            (["--generate", 1], ["--generate"]),
                            (["--against", "windo(3)"], ["windo"]),
                            (["--plant", "nothing"], ["--plant", "nothing", "keep-all"]),
+                           (["--prompt", 60, "--generate", 4, "--attend", "full", "--plant",
+                             "wrong-layer"], ["wrong-layer", "full"]),
+                           (["--plant", "wrong-layer", "--claim", table_file("full")],
+                            ["wrong-layer", "--claim"]),
                            (["--claim", claim], ["causal"]),
                            (["--claim", "missing.json"], ["missing.json"]),
                            (["--prompt", 60, "--file", FOLDER.write("empty.txt", "")], ["empty.txt"]),

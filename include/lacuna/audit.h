@@ -47,6 +47,13 @@ struct Quality {
   std::vector<NllBucket> by_distance;
 };
 
+// The first tokens once more, and once with every layer rotating as the first one does. A model
+// whose layers rotate by different bases reads worse so; where no bit changes, they rotate alike.
+struct RotaryTrial {
+  Quality own;
+  Quality as_first;
+};
+
 // All of one table.
 struct AuditedTable {
   ModelRow row;
@@ -71,6 +78,8 @@ struct AuditOptions {
 struct Audit {
   std::vector<AuditedTable> tables;     // the first is the one under audit
   std::optional<AuditedTable> int8_kv;  // the first one again
+  std::optional<RotaryTrial> rotary;    // where the model's layers have different bases
+  std::int64_t num_threads = 1;
   bool interrupted = false;
 };
 
@@ -78,5 +87,8 @@ struct Audit {
 // Once stop is requested, what is done is returned.
 Audit run_audit(const Model& model, const Model& exact, std::span<const LayerTable> tables,
                 ThreadPool& pool, const AuditOptions& options);
+
+// The table with every window `more` keys wider, or narrower down to the query itself.
+LayerTable with_wider_windows(LayerTable table, std::int64_t more);
 
 }  // namespace lacuna

@@ -40,6 +40,7 @@ class Model {
   ChatTemplate chat_template() const;      // throws as chat_template() of chat.h
   std::int64_t weight_bytes() const;       // of all packed matrices: what a step reads of them
   std::int64_t file_weight_bytes() const;  // of the same matrices as the file stores them
+  bool rotates_alike() const;              // queries and keys of all layers by the same angles
 
   struct State;  // private to src/model
   const State& state() const { return *state_; }

@@ -43,6 +43,11 @@ struct ModelLayer {
   // [1 + steps]: held after the prompt and after each step, summed from the pages.
   std::vector<std::int64_t> predicted_held_bytes;
   std::vector<std::int64_t> held_bytes;
+  // What would explain another figure than predicted. Not in sums.
+  int num_q_heads = 0;
+  std::int64_t dense_pairs = 0;  // executed for the prompt if a mask stood over all keys
+  std::int64_t dense_step_pairs = 0;
+  std::vector<std::int64_t> whole_held_bytes;  // as held_bytes, if nothing were freed
 
   bool as_predicted() const;
   ModelLayer& operator+=(const ModelLayer& other);  // `attend` stays
@@ -76,6 +81,7 @@ struct ModelRound {
   std::vector<double> layer_step_seconds;     // [layers] of step.attention
   double read_bytes_per_s = 0;                // the probe's, at bandwidth_set_bytes
   double cpu_share = 0;                       // of the steps, as in KernelRound
+  double caller_cpu_share = 0;                // of all CPU time of the steps, the caller's thread's
 
   double mean_step_seconds() const;
 };
@@ -83,11 +89,12 @@ struct ModelRound {
 struct ModelRow {
   ModelProblem problem;
   std::vector<ModelLayer> layers;
-  std::vector<std::int64_t> live_bytes;  // [1 + steps]: all pages of the cache's pool
-  std::int64_t file_weight_bytes = 0;    // of what a step reads, as the file stores it
-  std::int64_t weight_bytes = 0;         // as it is read
-  std::int64_t bandwidth_set_bytes = 0;  // file_weight_bytes and K and V of a step
-  std::vector<TokenId> tokens;           // of the first round's answer
+  std::vector<std::int64_t> live_bytes;     // [1 + steps]: all pages of the cache's pool
+  std::vector<std::int64_t> summary_bytes;  // [1 + steps]: more, if the pages held had summaries
+  std::int64_t file_weight_bytes = 0;       // of what a step reads, as the file stores it
+  std::int64_t weight_bytes = 0;            // as it is read
+  std::int64_t bandwidth_set_bytes = 0;     // file_weight_bytes and K and V of a step
+  std::vector<TokenId> tokens;              // of the first round's answer
   std::vector<ModelRound> rounds;
 
   bool as_predicted() const;

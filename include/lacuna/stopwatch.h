@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <ctime>
 
 namespace lacuna {
 
@@ -14,13 +13,23 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-// CPU seconds of all threads of the process since it was made.
+// CPU seconds of all threads of the process, and of the thread that asks alone.
+struct CpuTimes {
+  double all = 0;
+  double caller = 0;
+
+  CpuTimes& operator+=(const CpuTimes& other);
+};
+
+// CPU time since it was made, on the thread that made it.
 class CpuStopwatch {
  public:
-  double seconds() const;
+  CpuStopwatch();
+  CpuTimes times() const;
+  double seconds() const { return times().all; }
 
  private:
-  std::clock_t begin_ = std::clock();
+  CpuTimes begin_;
 };
 
 // Adds the seconds of its life to a sum.

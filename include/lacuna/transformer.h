@@ -23,7 +23,7 @@ struct PlantedFaults {
   bool masked_dense = false;  // attention computes every pair and then masks
   bool keep_all = false;      // nothing is freed that no later query reads
   bool leak = false;          // pages of a sequence that nobody knows stay in the cache
-  bool count_twice = false;   // the ledger counts one key of a row twice
+  bool count_twice = false;   // the ledger counts one key of each row twice
   bool summaries = false;     // pages carry summaries that nobody asked for
   bool local_rotary = false;  // every layer rotates as the first one does
   bool one_thread = false;    // all work on the caller's thread

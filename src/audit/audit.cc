@@ -19,6 +19,9 @@ std::vector<int> heads_of(const Model& model) {
   return heads;
 }
 
+// Enough to see what a base does at a distance: half of them are foretold.
+constexpr std::int64_t kRotaryTokens = 1024;
+
 // One audit, stage by stage.
 class Auditor {
  public:
@@ -33,6 +36,7 @@ class Auditor {
   }
 
   Audit run() {
+    audit_.num_threads = pool_.num_threads();
     try {
       measure();
       if (options_.int8_kv) measure_int8();
@@ -40,6 +44,7 @@ class Auditor {
         judge_hops(idx);
         judge_quality(idx);
       }
+      try_rotary();
     } catch (const bench::Stopped&) {
       audit_.interrupted = true;
     }
@@ -145,6 +150,23 @@ class Auditor {
     audit_.tables[idx].quality = audit::quality_of(transformer, tokens, buckets_, pool_, options_);
   }
 
+  void try_rotary() {
+    if (model_.rotates_alike() || options_.quality_positions == 0) return;
+    const std::int64_t prompt = std::min(kRotaryTokens, options_.prompt_tokens);
+    say(fmt::format("likelihood with the rotary base of the first layer in all, {} tokens",
+                    prompt));
+    const auto tokens = std::span(options_.bench.text).first(static_cast<std::size_t>(prompt) + 1);
+    const std::vector<std::string> buckets(static_cast<std::size_t>((prompt + 1) / 2), "");
+    const auto quality = [&](bool as_first) {
+      TransformerOptions options = transformer_options(0, options_.bench.transformer.kv_dtype, 1);
+      options.planted.local_rotary = options.planted.local_rotary || as_first;
+      Transformer transformer(model_, options, pool_);
+      return audit::quality_of(transformer, tokens, buckets, pool_, options_);
+    };
+    Quality own = quality(false);
+    audit_.rotary = {std::move(own), quality(true)};
+  }
+
   const Model& model_;
   const Model& exact_;
   std::span<const LayerTable> tables_;
@@ -155,6 +177,18 @@ class Auditor {
 };
 
 }  // namespace
+
+LayerTable with_wider_windows(LayerTable table, std::int64_t more) {
+  for (Layer& layer : table.layers) {
+    for (HeadGroup& group : layer.attend.groups) {
+      for (Term& term : group.attend) {
+        auto* const window = std::get_if<Window>(&term);
+        if (window != nullptr) window->left = std::max<std::int64_t>(window->left + more, 0);
+      }
+    }
+  }
+  return table;
+}
 
 Audit run_audit(const Model& model, const Model& exact, std::span<const LayerTable> tables,
                 ThreadPool& pool, const AuditOptions& options) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "audit/causes.h"
 #include "lacuna/estimate.h"
 
 namespace lacuna {
@@ -19,6 +20,9 @@ constexpr double kTimeTolerance = 0.15;
 constexpr double kMostUnattributed = 0.03;
 // Waiting in small steps takes some of the CPU; one thread of two would leave a half.
 constexpr double kLeastCpuShare = 0.7;
+// Of two threads that share the work each has about a half of the CPU time, whoever else wants the
+// CPUs; of one alone all but the others' waking up.
+constexpr double kOneThread = 0.9;
 // Standard errors of a mean of paired differences that are more than chance.
 constexpr double kErrors = 3;
 
@@ -27,6 +31,8 @@ std::string name_of(const AuditedTable& table) { return to_text(table.row.proble
 double ratio(std::int64_t a, std::int64_t b) {
   return b == 0 ? 1 : static_cast<double>(a) / static_cast<double>(b);
 }
+
+using audit::Cause;
 
 class Judge {
  public:
@@ -49,6 +55,7 @@ class Judge {
     each(&Judge::unattributed);
     each(&Judge::threads);
     quality();
+    if (audit_.rotary) rotary(*audit_.rotary);
     return std::move(verdicts_);
   }
 
@@ -57,7 +64,16 @@ class Judge {
            std::string next) {
     if (holds) next.clear();
     verdicts_.push_back(
-        {std::move(name), kind, holds, std::move(table), std::move(says), std::move(next)});
+        {std::move(name), kind, holds, std::move(table), std::move(says), "", std::move(next)});
+  }
+
+  // Of the verdict that was just added.
+  void because(const std::optional<Cause>& cause) {
+    Verdict& verdict = verdicts_.back();
+    if (verdict.holds || !cause) return;
+    verdict.cause = cause->name;
+    if (!cause->says.empty()) verdict.says += ": " + cause->says;
+    if (!cause->next.empty()) verdict.next = cause->next;
   }
 
   void pairs(const AuditedTable& table) {
@@ -67,6 +83,7 @@ class Judge {
                              "them needed: each layer as predicted",
                              sum.pairs, sum.step_pairs, sum.needed_pairs, sum.step_needed_pairs),
                  "hold the layer's table against the one that is claimed (lacuna show)");
+    because(audit::cause_of_pairs(table.row));
   }
 
   void state(const AuditedTable& table) {
@@ -76,6 +93,7 @@ class Judge {
                              table.row.live_bytes.front(), table.row.live_bytes.back()),
                  "pages that the table no longer reads are still referenced, or pages carry more "
                  "than keys and values");
+    because(audit::cause_of_state(table.row));
   }
 
   void bytes(const AuditedTable& table) {
@@ -84,6 +102,7 @@ class Judge {
                  fmt::format("{} bytes of keys and values read in {} steps, as predicted",
                              table.row.sum().read_bytes, table.row.problem.num_steps()),
                  "a kernel visits pages that the table does not read, or skips some that it does");
+    because(audit::cause_of_pairs(table.row));
   }
 
   // The first fault that has these words, or what holds.
@@ -135,23 +154,26 @@ class Judge {
         fmt::format("{:.3f} pairs executed for a needed one, predicted {:.3f}", measured,
                     predicted),
         "scores of masked keys are computed: run the tiles of a plan in place of a mask");
+    because(audit::cause_of_pairs(table.row));
   }
 
   void full_keys(const AuditedTable& table) {
     const ModelLayer sum = table.row.sum();
     if (sum.predicted_read_bytes == 0) return;
     const double read = ratio(sum.read_bytes, sum.predicted_read_bytes);
-    const double held = ratio(table.row.live_bytes.back(), sum.predicted_held_bytes.back());
+    const double held = ratio(sum.held_bytes.back(), sum.predicted_held_bytes.back());
     add("full_keys", VerdictKind::kTime, read <= 1.01 && held <= 1.01, name_of(table),
         fmt::format("{:.3f} of the predicted bytes read, {:.3f} of them held", read, held),
         "evict what no later query reads (retain), or read only what is kept");
+    because(read > 1.01 ? audit::cause_of_pairs(table.row) : audit::cause_of_state(table.row));
   }
 
   void tile_waste(const AuditedTable& table) {
     const ModelLayer sum = table.row.sum();
-    const double waste = ratio(sum.pairs, sum.needed_pairs);
+    // What is executed beyond that is no tile's: dense_mask.
+    const double waste = ratio(sum.predicted_pairs, sum.predicted_needed_pairs);
     add("tile_waste", VerdictKind::kTime, waste <= kMostTileWaste, name_of(table),
-        fmt::format("{:.3f} pairs executed for a needed one", waste),
+        fmt::format("{:.3f} pairs in the tiles for a needed one", waste),
         "choose windows and blocks that are multiples of a tile");
   }
 
@@ -208,6 +230,7 @@ class Judge {
         name_of(table),
         fmt::format("{:.1f} % of a step is in no part", 100 * table.unattributed_share),
         "time an index or a selection as a part of its own");
+    because(Cause{"hidden-time", "", ""});
   }
 
   void threads(const AuditedTable& table) {
@@ -218,12 +241,36 @@ class Judge {
         fmt::format("threads had a CPU in {:.0f} % of the steps' time", 100 * share),
         "work is not spread over the threads, or others share the machine: look at cpu_share of "
         "each round");
+    const double callers =
+        table.row.over_rounds([](const ModelRound& one) { return one.caller_cpu_share; }).p50;
+    if (audit_.num_threads < 2 || callers < kOneThread) return;
+    because(Cause{"one-thread",
+                  fmt::format("{:.0f} % of their CPU time is one thread's, of {}", 100 * callers,
+                              audit_.num_threads),
+                  "spread the work over the pool's threads: as it is, the others wait"});
   }
 
   // ---- Quality
   // ------------------------------------------------------------------------------------
 
-  // Means of paired differences, so that the text's own spread is not in them.
+  // Of paired differences, so that the text's own spread is not in it.
+  struct Difference {
+    double mean = 0;
+    double error = 0;  // standard
+  };
+  static Difference more_in(const Quality& other, const Quality& own) {
+    Difference more;
+    double squares = 0;
+    const auto count = static_cast<double>(own.nll.size());
+    for (std::size_t i = 0; i < own.nll.size(); ++i) {
+      const double one = double{other.nll[i]} - own.nll[i];
+      more.mean += one / count;
+      squares += one * one / count;
+    }
+    more.error = std::sqrt(std::max(squares - more.mean * more.mean, 0.0) / count);
+    return more;
+  }
+
   void quality() {
     if (audit_.tables.empty() || !audit_.tables.front().quality) return;
     const Quality& own = *audit_.tables.front().quality;
@@ -231,22 +278,31 @@ class Judge {
     for (std::size_t idx = 1; idx < audit_.tables.size(); ++idx) {
       const AuditedTable& table = audit_.tables[idx];
       if (!table.quality) continue;
-      double mean = 0;
-      double squares = 0;
-      const auto count = static_cast<double>(own.nll.size());
-      for (std::size_t i = 0; i < own.nll.size(); ++i) {
-        const double more = double{table.quality->nll[i]} - own.nll[i];
-        mean += more / count;
-        squares += more * more / count;
-      }
-      const double error = std::sqrt(std::max(squares - mean * mean, 0.0) / count);
-      add("quality", VerdictKind::kQuality, !trained || mean >= -kErrors * error, name_of(table),
+      const Difference more = more_in(*table.quality, own);
+      add("quality", VerdictKind::kQuality, !trained || more.mean >= -kErrors * more.error,
+          name_of(table),
           fmt::format("{:.4f} nats a token, {:+.4f} ± {:.4f} against the {:.4f} of the table under "
                       "audit",
-                      table.quality->mean, mean, error, own.mean),
-          "the model's own table should read best: see whether each layer rotates with its own "
-          "base and reads its own keys");
+                      table.quality->mean, more.mean, more.error, own.mean),
+          "the model's own table should read best: see whether each layer reads its own keys");
     }
+  }
+
+  void rotary(const RotaryTrial& trial) {
+    const Difference more = more_in(trial.as_first, trial.own);
+    const bool changes = trial.own.nll != trial.as_first.nll;
+    add("rotary", VerdictKind::kQuality, changes && more.mean >= -kErrors * more.error,
+        name_of(audit_.tables.front()),
+        fmt::format("with the rotary base of the first layer in all {:+.4f} ± {:.4f} nats a token "
+                    "against {:.4f}, over {} tokens",
+                    more.mean, more.error, trial.own.mean, trial.own.nll.size()),
+        "see which base each layer of the model has, and which one it rotates with");
+    if (changes) return;
+    because(
+        Cause{"local-rotary",
+              "no bit changes, so every layer rotates with that base, though the model has more "
+              "than one",
+              ""});
   }
 
   const Audit& audit_;

@@ -11,6 +11,23 @@
 #include "lacuna/system_memory.h"
 
 namespace lacuna::bench {
+namespace {
+
+// What summaries of the sequence's pages take, or would take.
+std::int64_t summary_bytes(const KvCache& cache, SequenceId sequence) {
+  CacheShape shape = cache.shape();
+  shape.summaries = true;
+  const std::vector<CacheTable> tables = cache_tables(shape);
+  std::int64_t bytes = 0;
+  for (std::size_t idx = 0; idx < tables.size(); ++idx) {
+    const std::span<const PageId> pages = cache.block_table(sequence, idx);
+    bytes += (std::ssize(pages) - std::ranges::count(pages, KvView::kNullPage)) *
+             (tables[idx].page_bytes - tables[idx].kv_bytes);
+  }
+  return bytes;
+}
+
+}  // namespace
 
 ModelTimer::ModelTimer(const Model& model, const ModelProblem& problem, std::vector<TokenId> prompt,
                        ThreadPool& pool, const ModelBenchOptions& options)
@@ -57,11 +74,15 @@ void ModelTimer::predict() {
   const LayerTable& table = row_.problem.claim.value_or(row_.problem.table);
   row_.layers.resize(table.layers.size());
   for (std::size_t layer = 0; layer < row_.layers.size(); ++layer) predict_layer(table, layer);
+  const LayerTable whole_table = parse_layers("full", static_cast<int>(table.layers.size()), true);
   for (std::int64_t step = 0; step <= row_.problem.num_steps(); ++step) {
     const Held all = predicted_kv(table, model_.config().shape, transformer_options_,
                                   row_.problem.prompt_tokens + step, 0);
+    const Held whole = predicted_kv(whole_table, model_.config().shape, transformer_options_,
+                                    row_.problem.prompt_tokens + step, 0);
     for (std::size_t layer = 0; layer < row_.layers.size(); ++layer) {
       row_.layers[layer].predicted_held_bytes.push_back(all.layers[layer].bytes);
+      row_.layers[layer].whole_held_bytes.push_back(whole.layers[layer].bytes);
     }
   }
 }
@@ -77,6 +98,7 @@ void ModelTimer::predict_layer(const LayerTable& table, std::size_t layer) {
   }
   figures.attend = to_text(table.layers[layer].attend, table.causal);
   const HeadCounts heads = {shape.num_q_heads, shape.num_kv_heads};
+  figures.num_q_heads = shape.num_q_heads;
   const std::vector<Topology> topologies = topologies_of_heads(
       table.layers[layer], table.causal, static_cast<int>(layer), shape.num_q_heads);
   const std::int64_t prompt = row_.problem.prompt_tokens;
@@ -85,10 +107,12 @@ void ModelTimer::predict_layer(const LayerTable& table, std::size_t layer) {
     const PredictedCall chunk = predicted_call(topologies, heads, {{first, end}, end});
     figures.predicted_pairs += chunk.pairs;
     figures.predicted_needed_pairs += chunk.needed_pairs;
+    figures.dense_pairs += heads.num_q_heads * (end - first) * end;
   }
   PredictedCall steps;
   for (std::int64_t at = prompt; at < prompt + row_.problem.num_steps(); ++at) {
     steps = steps + predicted_call(topologies, heads, {{at, at + 1}, at + 1});
+    figures.dense_step_pairs += heads.num_q_heads * (at + 1);
   }
   figures.predicted_step_pairs = steps.pairs;
   figures.predicted_step_needed_pairs = steps.needed_pairs;
@@ -143,7 +167,7 @@ class ModelTimer::Round {
 
   void decode(const std::function<void(std::int64_t)>& progress) {
     double sampling = 0;
-    double cpu_spent = 0;
+    CpuTimes spent;
     for (std::int64_t step = 0; step < of_.row_.problem.num_steps(); ++step) {
       times_.step_seconds.push_back(0);
       {
@@ -154,12 +178,12 @@ class ModelTimer::Round {
           const Timed choosing(sampling);
           pick();
         }
-        cpu_spent += cpu.seconds();
+        spent += cpu.times();
       }
       note_step();
       progress(1);
     }
-    means(sampling, cpu_spent);
+    means(sampling, spent);
   }
 
   void set_bandwidth(double bytes_per_s) { times_.read_bytes_per_s = bytes_per_s; }
@@ -168,6 +192,7 @@ class ModelTimer::Round {
     if (of_.row_.rounds.empty() || of_.row_.as_predicted()) {
       of_.row_.layers = std::move(layers_);
       of_.row_.live_bytes = std::move(live_bytes_);
+      of_.row_.summary_bytes = std::move(summary_bytes_);
     }
     if (of_.row_.rounds.empty()) of_.row_.tokens = std::move(tokens_);
     of_.row_.rounds.push_back(std::move(times_));
@@ -199,21 +224,24 @@ class ModelTimer::Round {
       layers_[layer].held_bytes.push_back(held[layer]);
     }
     live_bytes_.push_back(transformer_.cache().live_bytes());
+    summary_bytes_.push_back(summary_bytes(transformer_.cache(), sequence_));
   }
 
-  void means(double sampling, double cpu) {
+  void means(double sampling, const CpuTimes& cpu) {
     const auto steps = static_cast<double>(of_.row_.problem.num_steps());
     if (steps == 0) return;
     for (const PassPart& part : pass_parts()) times_.step.*part.seconds /= steps;
     for (double& seconds : times_.layer_step_seconds) seconds /= steps;
     times_.sampling_seconds = sampling / steps;
-    times_.cpu_share = std::min(1.0, cpu / (times_.mean_step_seconds() * steps *
-                                            static_cast<double>(of_.pool_.num_threads())));
+    times_.cpu_share = std::min(1.0, cpu.all / (times_.mean_step_seconds() * steps *
+                                                static_cast<double>(of_.pool_.num_threads())));
+    times_.caller_cpu_share = cpu.all > 0 ? std::min(1.0, cpu.caller / cpu.all) : 1;
   }
 
   ModelTimer& of_;
   std::vector<ModelLayer> layers_;
   std::vector<std::int64_t> live_bytes_;
+  std::vector<std::int64_t> summary_bytes_;
   Transformer transformer_;
   SequenceId sequence_;
   Sampler sampler_{SamplerOptions{}};

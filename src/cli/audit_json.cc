@@ -38,6 +38,10 @@ Json layers_json(const ModelRow& row) {
     layer.update(model_layer_json(row.layers[idx]));
     layer["predicted_held_bytes_by_step"] = row.layers[idx].predicted_held_bytes;
     layer["held_bytes_by_step"] = row.layers[idx].held_bytes;
+    layer["num_q_heads"] = row.layers[idx].num_q_heads;
+    layer["dense_executed_pairs"] = row.layers[idx].dense_pairs;
+    layer["dense_step_executed_pairs"] = row.layers[idx].dense_step_pairs;
+    layer["whole_held_bytes"] = row.layers[idx].whole_held_bytes.back();
     list.push_back(std::move(layer));
   }
   return list;
@@ -50,7 +54,10 @@ Json table_json(const AuditedTable& table) {
   json["layers"] = layers_json(row);
   json["predicted_live_bytes_by_step"] = row.sum().predicted_held_bytes;
   json["live_bytes_by_step"] = row.live_bytes;
+  json["summary_bytes_by_step"] = row.summary_bytes;
   json["unattributed_share"] = table.unattributed_share;
+  json["caller_cpu_share"] =
+      row.over_rounds([](const ModelRound& one) { return one.caller_cpu_share; }).p50;
   json["predicted_step_seconds"] = statistics_json(table.predicted_step_seconds);
   json["interventions"] = list_json(table.interventions, intervention_json);
   json["quality"] = quality_json(table.quality);
@@ -58,9 +65,22 @@ Json table_json(const AuditedTable& table) {
 }
 
 Json verdict_json(const Verdict& verdict) {
-  return {{"name", verdict.name},   {"kind", to_string(verdict.kind)},
-          {"holds", verdict.holds}, {"table", verdict.table},
-          {"says", verdict.says},   {"next", verdict.next}};
+  return {{"name", verdict.name},
+          {"kind", to_string(verdict.kind)},
+          {"holds", verdict.holds},
+          {"table", verdict.table},
+          {"says", verdict.says},
+          {"next", verdict.next},
+          {"cause", verdict.cause.empty() ? Json(nullptr) : Json(verdict.cause)}};
+}
+
+Json rotary_json(const std::optional<RotaryTrial>& trial) {
+  if (!trial) return nullptr;
+  return {{"first_position", trial->own.first},
+          {"positions", trial->own.nll.size()},
+          {"nll", trial->own.mean},
+          {"as_first_layer_nll", trial->as_first.mean},
+          {"changes", trial->own.nll != trial->as_first.nll}};
 }
 
 }  // namespace
@@ -90,6 +110,7 @@ Json audit_document(const AuditReport& report) {
           {"peak_memory_bytes", report.peak_memory_bytes},
           {"verdicts", list_json(verdicts_of(report.audit), verdict_json)},
           {"tables", list_json(report.audit.tables, table_json)},
+          {"rotary", rotary_json(report.audit.rotary)},
           {"int8_kv", report.audit.int8_kv ? table_json(*report.audit.int8_kv) : Json(nullptr)}};
 }
 

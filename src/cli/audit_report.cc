@@ -21,11 +21,29 @@ namespace {
 constexpr std::int64_t kLongestText = std::int64_t{64} << 20;  // bytes
 constexpr const char* kDebianText = "/usr/share/common-licenses/GPL-3";
 
+// Its window or its full layer is not where the table has it.
+LayerTable claim_of_narrower_windows(LayerTable table) {
+  return with_wider_windows(std::move(table), -1);
+}
+LayerTable claim_of_another_full_layer(LayerTable table) {
+  std::vector<Layer>& layers = table.layers;
+  const Attend full = parse_attend("full", true);
+  for (std::size_t idx = 1; idx < layers.size(); ++idx) {
+    if ((layers[idx].attend == full) == (layers[idx - 1].attend == full)) continue;
+    std::swap(layers[idx].attend, layers[idx - 1].attend);
+    break;
+  }
+  return table;
+}
+
 struct Plant {
   const char* name;
   PlantedFaults faults;
+  LayerTable (*claim)(LayerTable) = nullptr;  // the fault is what is said of the table
 };
-constexpr std::array<Plant, 8> kPlants = {{
+constexpr std::array<Plant, 10> kPlants = {{
+    {"window-off-by-one", {}, claim_of_narrower_windows},
+    {"wrong-layer", {}, claim_of_another_full_layer},
     {"masked-dense", {.masked_dense = true}},
     {"keep-all", {.keep_all = true}},
     {"leak", {.leak = true}},
@@ -36,14 +54,27 @@ constexpr std::array<Plant, 8> kPlants = {{
     {"hidden-time", {.hidden_seconds = 2e-3}},
 }};
 
-PlantedFaults planted(const std::string& name) {
+const Plant& planted(const std::string& name) {
   std::string allowed;
   for (const Plant& plant : kPlants) {
-    if (plant.name == name) return plant.faults;
+    if (plant.name == name) return plant;
     allowed += (allowed.empty() ? "" : ", ") + std::string(plant.name);
   }
-  if (name.empty()) return {};
   throw Error("--plant is '" + name + "'; allowed: " + allowed);
+}
+
+void plant(AuditOptions& options, const AuditFlags& flags, const LayerTable& table) {
+  if (flags.plant.empty()) return;
+  const Plant& of = planted(flags.plant);
+  options.bench.transformer.planted = of.faults;
+  if (of.claim == nullptr) return;
+  if (!flags.claim.empty()) {
+    throw Error("--plant '" + flags.plant + "' makes a claim; allowed: no --claim beside it");
+  }
+  options.claim = of.claim(table);
+  if (*options.claim != table) return;
+  throw Error("--plant '" + flags.plant + "' has nothing to move in '" + to_text(table) +
+              "'; allowed: a table with windows of 2 and more, or with a full layer among others");
 }
 
 LayerTable table_of(const AuditFlags& flags, const std::string& attend, const std::string& layers) {
@@ -62,7 +93,6 @@ AuditOptions audit_options(const AuditFlags& flags) {
   options.all_distances = flags.full;
   options.bench.transformer = transformer_options(flags.kv_dtype, false, false);
   options.bench.transformer.page_size = flags.page_size;
-  options.bench.transformer.planted = planted(flags.plant);
   options.bench.chunk = flags.chunk;
   options.bench.repetitions = flags.repetitions;
   if (!flags.claim.empty()) options.claim = table_of(flags, "", flags.claim);
@@ -115,6 +145,7 @@ std::vector<std::string> audit(const AuditFlags& flags,
   model_flags.attend = flags.attend;
   model_flags.layers = flags.layers;
   report.subject = make_subject(model_flags);
+  plant(options, flags, report.subject.table);
   std::vector<LayerTable> tables = {report.subject.table};
   for (const std::string& text : flags.against) tables.push_back(table_of(flags, text, ""));
 

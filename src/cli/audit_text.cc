@@ -21,7 +21,11 @@ std::string verdicts_text(const Json& verdicts) {
     text +=
         fmt::format("{} {} ({}), {}: {}\n", holds ? "holds" : "FAILS", text_at(verdict, "name"),
                     text_at(verdict, "kind"), text_at(verdict, "table"), text_at(verdict, "says"));
-    if (!holds) text += fmt::format("      next: {}\n", text_at(verdict, "next"));
+    if (holds) continue;
+    if (!at(verdict, "cause").is_null()) {
+      text += fmt::format("      likely cause: {}\n", text_at(verdict, "cause"));
+    }
+    text += fmt::format("      next: {}\n", text_at(verdict, "next"));
   }
   return text;
 }

@@ -1,6 +1,7 @@
 #include "lacuna/model.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 
 #include <set>
 #include <string_view>
@@ -146,6 +147,11 @@ ChatTemplate Model::chat_template() const {
 }
 
 std::int64_t Model::file_weight_bytes() const { return state_->file_weight_bytes; }
+
+bool Model::rotates_alike() const {
+  const std::vector<Rotary>& rotary = state_->architecture.rotary;
+  return std::ranges::all_of(rotary, [&](const Rotary& one) { return one == rotary.front(); });
+}
 
 std::int64_t Model::weight_bytes() const {
   std::int64_t bytes = state_->output.size_bytes();

@@ -343,8 +343,8 @@ bool Transformer::State::attention(std::size_t layer, std::stop_token stop) {
   if (!done) return false;
   layers[layer].ledger = *done;
   if (options.planted.count_twice) {
-    layers[layer].ledger.executed_pairs += shape.num_q_heads;
-    layers[layer].ledger.needed_pairs += shape.num_q_heads;
+    layers[layer].ledger.executed_pairs += num_rows * shape.num_q_heads;
+    layers[layer].ledger.needed_pairs += num_rows * shape.num_q_heads;
   }
   return true;
 }
