@@ -3,8 +3,11 @@
     cli_audit_test.py PROGRAM
 """
 
+import hashlib
 import json
+import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import unittest
@@ -35,6 +38,10 @@ def audit(*args, code=0):
 def table_file(attend):
     shown = document("show", "--model", GEMMA3, "--attend", attend, "--length", 16)
     return FOLDER.write(f"{attend}.json", shown["layer_table"])
+
+
+def sha256_of(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def failed(found, kind="exact"):
@@ -81,6 +88,24 @@ class Documents(unittest.TestCase):
             self.assertEqual((change["evidence"], change["query"]), (23, 47))
             for key in ["hops", "first_layer"]:
                 self.assertEqual(change[key], paths[key])
+
+    def test_model_and_text_are_named_with_their_hashes(self):
+        found, _ = audit(*SHORT)
+        self.assertEqual(found["model_file"], {"size_bytes": GEMMA3.stat().st_size,
+                                               "sha256": sha256_of(GEMMA3)})
+        (file,) = found["text"]["files"]
+        self.assertEqual(file["sha256"], sha256_of(pathlib.Path(file["path"])))
+        asked = ["dpkg-query", "-W", "-f", "${Package} ${Version}", "base-files"]
+        known = shutil.which("dpkg-query") and subprocess.run(asked, text=True, check=True,
+                                                              capture_output=True).stdout
+        self.assertEqual(found["text"]["package"], known)
+        self.assertFalse(found["text"]["repeated"])
+        text = FOLDER.write("short.txt", "a few words")
+        found, _ = audit(*SHORT, "--file", text)
+        self.assertEqual(found["text"], {"source": str(text), "size_bytes": 11, "package": None,
+                                         "files": [{"path": str(text), "size_bytes": 11,
+                                                    "sha256": sha256_of(text)}],
+                                         "repeated": True})
 
     def test_full_looks_at_every_border_and_all_positions(self):
         found, _ = audit(*SHORT, "--full", "--attend", "window(4)")

@@ -64,6 +64,20 @@ Json table_json(const AuditedTable& table) {
   return json;
 }
 
+Json source_file_json(const SourceFile& file) {
+  return {{"path", file.path}, {"size_bytes", file.size_bytes}, {"sha256", file.sha256}};
+}
+
+Json source_json(const AuditSource& source) {
+  std::int64_t bytes = 0;
+  for (const SourceFile& file : source.files) bytes += file.size_bytes;
+  return {{"source", source.name()},
+          {"size_bytes", bytes},
+          {"package", source.package ? Json(*source.package) : Json(nullptr)},
+          {"files", list_json(source.files, source_file_json)},
+          {"repeated", source.is_repeated}};
+}
+
 Json verdict_json(const Verdict& verdict) {
   return {{"name", verdict.name},
           {"kind", to_string(verdict.kind)},
@@ -101,7 +115,9 @@ Json audit_document(const AuditReport& report) {
             {"page_size", flags.page_size},
             {"full", flags.full},
             {"planted", flags.plant.empty() ? Json(nullptr) : Json(flags.plant)}}},
-          {"text", {{"source", report.text_source}, {"size_bytes", report.text_bytes}}},
+          {"model_file",
+           {{"size_bytes", report.model_file.size_bytes}, {"sha256", report.model_file.sha256}}},
+          {"text", source_json(report.source)},
           {"threads", report.threads},
           {"products", "int8"},
           {"kv_dtype", report.kv_dtype},

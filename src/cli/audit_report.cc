@@ -11,15 +11,11 @@
 #include "cli/progress.h"
 #include "cli/run_model.h"
 #include "lacuna/error.h"
-#include "lacuna/file.h"
 #include "lacuna/stopwatch.h"
 #include "lacuna/system_memory.h"
 
 namespace lacuna::cli {
 namespace {
-
-constexpr std::int64_t kLongestText = std::int64_t{64} << 20;  // bytes
-constexpr const char* kDebianText = "/usr/share/common-licenses/GPL-3";
 
 // Its window or its full layer is not where the table has it.
 LayerTable claim_of_narrower_windows(LayerTable table) {
@@ -99,19 +95,6 @@ AuditOptions audit_options(const AuditFlags& flags) {
   return options;
 }
 
-// The text's tokens, as many as the audit reads: a short text is repeated.
-std::vector<TokenId> text_tokens(const AuditFlags& flags, AuditReport& report, const Model& model) {
-  report.text_source = flags.file.empty() ? kDebianText : flags.file;
-  const std::string text = read_file(report.text_source, kLongestText);
-  if (text.empty()) throw Error("'" + report.text_source + "' is empty; allowed: a text");
-  report.text_bytes = std::ssize(text);
-  std::vector<TokenId> once = model.tokenizer().encode(text);
-  std::vector<TokenId> tokens = once;
-  while (std::ssize(tokens) <= flags.prompt) tokens.insert(tokens.end(), once.begin(), once.end());
-  tokens.resize(static_cast<std::size_t>(flags.prompt) + 1);
-  return tokens;
-}
-
 std::vector<ModelProblem> problems_of(const std::vector<LayerTable>& tables,
                                       const AuditOptions& options) {
   std::vector<ModelProblem> problems;
@@ -154,7 +137,9 @@ std::vector<std::string> audit(const AuditFlags& flags,
   const Stopwatch loading;
   const Model model(flags.model, {}, &pool);
   report.load_seconds = loading.seconds();
-  options.bench.text = text_tokens(flags, report, model);
+  report.model_file = source_file(flags.model);
+  report.source = read_source(flags.file, flags.prompt + 1, model.tokenizer());
+  options.bench.text = report.source.tokens;
   if (!flags.json) {
     print(predictions_text(
         predict_model_bench(model, problems_of(tables, options), pool, options.bench)));
@@ -187,7 +172,7 @@ void add_audit_flags(CLI::App& app, AuditFlags& flags) {
   add_number(app, "--prompt", flags.prompt, 2, 1 << 24, "tokens of the prompt (1024)");
   add_number(app, "--generate", flags.generate, 2, 1 << 20, "tokens of the answer (64)");
   app.add_option("--file", flags.file,
-                 "text, repeated where it is short (the GPL of Debian's base-files)");
+                 "text, repeated where it is short (licences of Debian's base-files)");
   app.add_flag("--full", flags.full,
                "change a token at every telling distance, likelihood of all positions");
   add_number(app, "--chunk", flags.chunk, 1, 1 << 16, "tokens of the prompt at a time (512)");

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/audit_source.h"
 #include "cli/json.h"
 #include "cli/options.h"
 #include "lacuna/audit.h"
@@ -24,7 +25,7 @@ struct AuditFlags {
   std::string layers;
   std::vector<std::string> against;  // further tables, as text
   std::string claim;                 // file with the table that is said to run
-  std::string file;                  // the text; "": a licence of Debian's base-files
+  std::string file;                  // the text; "": licences of Debian's base-files
   std::int64_t prompt = 1024;
   std::int64_t generate = 64;
   bool full = false;  // all distances, and the likelihood of all positions
@@ -47,8 +48,8 @@ struct AuditReport {
   std::int64_t threads = 1;
   std::string kv_dtype;
   std::string isa;
-  std::string text_source;
-  std::int64_t text_bytes = 0;
+  SourceFile model_file;
+  AuditSource source;
   double load_seconds = 0;
   std::int64_t peak_memory_bytes = 0;
   Audit audit;

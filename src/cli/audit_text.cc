@@ -156,12 +156,13 @@ std::string predictions_text(const std::vector<ModelRow>& predicted) {
 std::string audit_text(const Json& document) {
   const Json& tables = at(document, "tables");
   std::string text =
-      fmt::format("{}; {}, {} threads, products {}, keys {}, kernels {}; text {} ({} bytes)\n",
+      fmt::format("{}; {}, {} threads, products {}, keys {}, kernels {}; text {} ({} bytes{})\n",
                   printable(text_at(at(document, "model"), "source")),
                   printable(text_at(at(document, "machine"), "cpu")), count_at(document, "threads"),
                   text_at(document, "products"), text_at(document, "kv_dtype"),
                   text_at(document, "isa"), printable(text_at(at(document, "text"), "source")),
-                  count_at(at(document, "text"), "size_bytes"));
+                  count_at(at(document, "text"), "size_bytes"),
+                  at(at(document, "text"), "repeated").get<bool>() ? ", repeated" : "");
   if (at(document, "interrupted").get<bool>()) text += "interrupted: what was done until then\n";
   if (tables.empty()) return text + "nothing was measured\n";
   text += "\n" + verdicts_text(at(document, "verdicts")) + "\n" + quantities_text(tables) + "\n" +
