@@ -16,8 +16,11 @@ from program import (FOLDER, ROOT, SECONDS, assert_refused, cached_gemma, check,
                      number, run, start)
 
 GEMMA3 = ROOT / "tests/data/models/tiny-gemma3.gguf"  # 7 layers, each sixth of them full
-TINY = ["--model", GEMMA3, "--threads", 2, "--repetitions", 1, "--chunk", 16, "--page-size", 16]
-SHORT = [*TINY, "--prompt", 60, "--generate", 9]
+QUICK = ["--model", GEMMA3, "--threads", 2, "--repetitions", 1, "--chunk", 16]
+TINY = [*QUICK, "--page-size", 16]
+LENGTHS = ["--prompt", 60, "--generate", 9]
+SHORT = [*TINY, *LENGTHS]
+KEY_BYTES = 128  # a token's keys and values of a layer: 2 heads of 16 in bf16
 WINDOWS = "window(8)*5, full"
 # The verdict that names each fault on purpose: where a figure is exact, and where none is.
 EXACT = {"window-off-by-one": "pairs", "wrong-layer": "pairs", "masked-dense": "pairs",
@@ -42,6 +45,15 @@ def table_file(attend):
 
 def sha256_of(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def bytes_of_blocks(attend, block):
+    """Of keys and values on blocks that 8 steps after 60 tokens touch, of a layer."""
+    blocks = 0
+    for position in range(60, 68):
+        first = 0 if attend == "full" else position - 7
+        blocks += position // block - first // block + 1
+    return blocks * block * KEY_BYTES
 
 
 def failed(found, kind="exact"):
@@ -69,6 +81,14 @@ class Documents(unittest.TestCase):
                 self.assertEqual(table[key], sum(layer[key] for layer in table["layers"]))
             (change,) = table["interventions"]
             self.assertFalse(change["early"])
+
+    def test_what_is_read_stands_beside_the_pages_that_it_lies_on(self):
+        for page in [16, 32, 64]:
+            (table,) = audit(*QUICK, *LENGTHS, "--page-size", page)[0]["tables"]
+            for layer in table["layers"]:
+                self.assertEqual(layer["page_bytes"], bytes_of_blocks(layer["attend"], page))
+                self.assertLessEqual(layer["read_bytes"], bytes_of_blocks(layer["attend"], 16))
+            self.assertEqual(table["page_bytes"], sum(one["page_bytes"] for one in table["layers"]))
 
     def test_figures_are_those_that_cost_prints(self):
         for attend in ["full", "window(20)+sink(3)", WINDOWS]:

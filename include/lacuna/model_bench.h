@@ -40,6 +40,9 @@ struct ModelLayer {
   std::int64_t step_needed_pairs = 0;
   std::int64_t predicted_read_bytes = 0;  // K and V of executed tiles, over all steps
   std::int64_t read_bytes = 0;
+  // K and V on pages with a key that a step reads, whole pages, over all steps. Kernels read less:
+  // whole tiles of 16 keys.
+  std::int64_t page_bytes = 0;
   // [1 + steps]: held after the prompt and after each step, summed from the pages.
   std::vector<std::int64_t> predicted_held_bytes;
   std::vector<std::int64_t> held_bytes;

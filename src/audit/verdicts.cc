@@ -7,6 +7,7 @@
 
 #include "audit/causes.h"
 #include "lacuna/estimate.h"
+#include "lacuna/kernels.h"
 
 namespace lacuna {
 namespace {
@@ -98,10 +99,13 @@ class Judge {
 
   void bytes(const AuditedTable& table) {
     if (table.row.problem.num_steps() == 0) return;
-    exact_figure(table, "bytes", "read_bytes is",
-                 fmt::format("{} bytes of keys and values read in {} steps, as predicted",
-                             table.row.sum().read_bytes, table.row.problem.num_steps()),
-                 "a kernel visits pages that the table does not read, or skips some that it does");
+    exact_figure(
+        table, "bytes", "read_bytes is",
+        fmt::format("{} bytes of keys and values read in {} steps, in tiles of {} keys, as "
+                    "predicted; the pages that they lie on have {}",
+                    table.row.sum().read_bytes, table.row.problem.num_steps(), kernel_tile().k,
+                    table.row.sum().page_bytes),
+        "a kernel visits pages that the table does not read, or skips some that it does");
     because(audit::cause_of_pairs(table.row));
   }
 

@@ -79,6 +79,7 @@ ModelLayer& ModelLayer::operator+=(const ModelLayer& other) {
     this->*figure.predicted += other.*figure.predicted;
     this->*figure.measured += other.*figure.measured;
   }
+  page_bytes += other.page_bytes;
   add(predicted_held_bytes, other.predicted_held_bytes);
   add(held_bytes, other.held_bytes);
   return *this;

@@ -13,6 +13,18 @@
 namespace lacuna::bench {
 namespace {
 
+// Of one KV head, on pages with a key that the rows read.
+std::int64_t keys_on_pages(const Ranges& read, std::int64_t page_size) {
+  std::int64_t pages = 0;
+  std::int64_t last = -1;
+  for (const Range& part : read.parts()) {
+    const std::int64_t end = (part.end - 1) / page_size;
+    pages += end - std::max(part.begin / page_size, last + 1) + 1;
+    last = end;
+  }
+  return pages * page_size;
+}
+
 // What summaries of the sequence's pages take, or would take.
 std::int64_t summary_bytes(const KvCache& cache, SequenceId sequence) {
   CacheShape shape = cache.shape();
@@ -109,16 +121,24 @@ void ModelTimer::predict_layer(const LayerTable& table, std::size_t layer) {
     figures.predicted_needed_pairs += chunk.needed_pairs;
     figures.dense_pairs += heads.num_q_heads * (end - first) * end;
   }
+  const LayerTopology readers(table.layers[layer], table.causal, static_cast<int>(layer),
+                              shape.num_q_heads, shape.num_kv_heads);
+  std::int64_t keys_of_pages = 0;
   PredictedCall steps;
   for (std::int64_t at = prompt; at < prompt + row_.problem.num_steps(); ++at) {
     steps = steps + predicted_call(topologies, heads, {{at, at + 1}, at + 1});
     figures.dense_step_pairs += heads.num_q_heads * (at + 1);
+    for (const LayerTopology::Class& of : readers.kv_heads()) {
+      keys_of_pages +=
+          of.count * keys_on_pages(of.topology.row(at, at + 1), options_.transformer.page_size);
+    }
   }
   figures.predicted_step_pairs = steps.pairs;
   figures.predicted_step_needed_pairs = steps.needed_pairs;
-  figures.predicted_read_bytes = checked_mul64(
-      steps.loaded_keys,
-      loaded_key_bytes(transformer_options_.kv_dtype, shape.head_dim, shape.v_head_dim));
+  const std::int64_t key_bytes =
+      loaded_key_bytes(transformer_options_.kv_dtype, shape.head_dim, shape.v_head_dim);
+  figures.predicted_read_bytes = checked_mul64(steps.loaded_keys, key_bytes);
+  figures.page_bytes = checked_mul64(keys_of_pages, key_bytes);
 }
 
 // ---- A round ------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 #include "cli/audit_report.h"
 #include "cli/bench_figures.h"
 #include "cli/bench_model.h"
+#include "lacuna/kernels.h"
 
 namespace lacuna::cli {
 namespace {
@@ -38,6 +39,7 @@ Json layers_json(const ModelRow& row) {
     layer.update(model_layer_json(row.layers[idx]));
     layer["predicted_held_bytes_by_step"] = row.layers[idx].predicted_held_bytes;
     layer["held_bytes_by_step"] = row.layers[idx].held_bytes;
+    layer["page_bytes"] = row.layers[idx].page_bytes;
     layer["num_q_heads"] = row.layers[idx].num_q_heads;
     layer["dense_executed_pairs"] = row.layers[idx].dense_pairs;
     layer["dense_step_executed_pairs"] = row.layers[idx].dense_step_pairs;
@@ -54,6 +56,7 @@ Json table_json(const AuditedTable& table) {
   json["layers"] = layers_json(row);
   json["predicted_live_bytes_by_step"] = row.sum().predicted_held_bytes;
   json["live_bytes_by_step"] = row.live_bytes;
+  json["page_bytes"] = row.sum().page_bytes;
   json["summary_bytes_by_step"] = row.summary_bytes;
   json["unattributed_share"] = table.unattributed_share;
   json["caller_cpu_share"] =
@@ -113,6 +116,7 @@ Json audit_document(const AuditReport& report) {
             {"repetitions", flags.repetitions},
             {"chunk_tokens", flags.chunk},
             {"page_size", flags.page_size},
+            {"read_tile_tokens", kernel_tile().k},
             {"full", flags.full},
             {"planted", flags.plant.empty() ? Json(nullptr) : Json(flags.plant)}}},
           {"model_file",
