@@ -137,6 +137,9 @@ class Documents(unittest.TestCase):
         self.assertIsNone(layers[22])
         for one in table["interventions"]:
             self.assertEqual(one["first_change_layer"], one["first_layer"])
+            self.assertEqual(one["best_path_weight"] is None, one["hops"] is None)
+            if one["hops"] is not None:
+                self.assertGreaterEqual(one["best_path_hops"], one["hops"])
 
     def test_a_real_model_is_audited(self):
         path = cached_gemma()

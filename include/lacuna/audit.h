@@ -13,6 +13,13 @@
 
 namespace lacuna {
 
+// From a token to a later position, the path along which most of it is passed on: the product over
+// its edges of the largest weight that a query head of the layer gives them.
+struct BestPath {
+  double weight = 0;
+  int hops = 0;
+};
+
 // A token is changed, and the residual stream of a later position is looked at after every layer,
 // in f32, where equal inputs give equal bits.
 struct Intervention {
@@ -24,6 +31,7 @@ struct Intervention {
   DistanceBucket bucket = DistanceBucket::kUnreachable;
   // The first layer after which a bit of the query's state differs; nullopt: none.
   std::optional<int> first_change;
+  std::optional<BestPath> best_path;  // of the table that runs, as attention weighs it
   // max|difference| / max|state| after the last layer: what is left of the change.
   double last_change = 0;
 

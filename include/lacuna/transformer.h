@@ -55,6 +55,14 @@ struct LayerPass {
   double seconds = 0;  // of PassTimes::attention
 };
 
+// What attention read and gave in one layer of a pass, valid while it is shown.
+struct LayerAttention {
+  const TensorView& q;  // [rows, num_q_heads, head_dim] of the pass, as the kernels take them
+  const KvView& kv;     // with the pass's own keys
+  std::span<const float> lse;  // [rows, num_q_heads]
+  const AttentionOptions& options;
+};
+
 // A model that runs: tokens in, logits out, keys and values in a cache of its own that keeps for
 // each layer what its topology can still read. The model's weights do not depend on the table; one
 // that it was not trained with gives other results, not wrong ones. One user at a time.
@@ -81,6 +89,9 @@ class Transformer {
   // sequence after another [rows, hidden_size]. Empty: nobody looks.
   using LayerObserver = std::function<void(std::int64_t layer, std::span<const float> hidden)>;
   void observe(LayerObserver observer);
+  // Likewise, after the attention of each layer.
+  using AttentionObserver = std::function<void(std::int64_t layer, const LayerAttention& done)>;
+  void observe_attention(AttentionObserver observer);
 
   // One pass over all new tokens. Not yet committed: dropping it leaves the cache as it was.
   class Pass {

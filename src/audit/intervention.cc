@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "audit/best_paths.h"
 #include "bench/committed_pass.h"
 
 namespace lacuna::audit {
@@ -25,7 +26,10 @@ class Reader {
       states_[at].assign(hidden.end() - static_cast<std::ptrdiff_t>(width), hidden.end());
     });
   }
-  ~Reader() { transformer_.observe({}); }
+  ~Reader() {
+    transformer_.observe({});
+    transformer_.observe_attention({});
+  }
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
 
@@ -92,17 +96,23 @@ std::vector<Intervention> intervene(Transformer& transformer, const Graph& claim
                                     std::span<const std::int64_t> evidence, std::int64_t vocab_size,
                                     const AuditOptions& options) {
   Reader reader(transformer, options);
+  const std::set<std::int64_t> positions(evidence.begin(), evidence.end());
+  BestPaths best(transformer.table(), {positions.begin(), positions.end()}, std::ssize(tokens),
+                 options.bench.stop);
+  transformer.observe_attention(
+      [&](std::int64_t layer, const LayerAttention& done) { best.add(layer, done); });
   KvCache& cache = transformer.cache();
   const SequenceId plain = cache.create();
   std::map<std::int64_t, SequenceId> forks;  // ascending evidence; what lies before it is shared
   std::int64_t at = 0;
-  for (const std::int64_t position : std::set(evidence.begin(), evidence.end())) {
+  for (const std::int64_t position : positions) {
     reader.read(plain, tokens.subspan(static_cast<std::size_t>(at),
                                       static_cast<std::size_t>(position - at)));
     at = position;
     forks[position] = cache.fork(plain);
   }
   const States states = reader.read(plain, tokens.subspan(static_cast<std::size_t>(at)));
+  transformer.observe_attention({});
   cache.free(plain);
   std::vector<Intervention> result;
   const std::int64_t query = std::ssize(tokens) - 1;
@@ -115,6 +125,7 @@ std::vector<Intervention> intervene(Transformer& transformer, const Graph& claim
     one.hops = claimed.hops(position, query);
     one.first_layer = claimed.first_layer(position, query);
     one.bucket = claimed.bucket(position, query);
+    one.best_path = best.to(query, result.size() - 1);
     compare(one, states, reader.read(fork, changed));
     cache.free(fork);
   }

@@ -137,12 +137,15 @@ class Judge {
     }
     std::string text;
     for (const Intervention& one : table.interventions) {
-      text += fmt::format("{}token {} reaches {} in {}, possible from {}{}",
+      text += fmt::format("{}token {} reaches {} in {}, possible from {}{}{}",
                           text.empty() ? "" : "; ", one.evidence, one.query,
                           layer_text(one.first_change), layer_text(one.first_layer),
                           one.first_layer && one.first_change != one.first_layer
                               ? " (the change was too small to see before)"
-                              : "");
+                              : "",
+                          one.best_path ? fmt::format(", best path {:.2g} over {} hop(s)",
+                                                      one.best_path->weight, one.best_path->hops)
+                                        : "");
     }
     add("hops", VerdictKind::kExact, true, name_of(table), text, "");
   }

@@ -16,6 +16,8 @@ Json intervention_json(const Intervention& one) {
           {"first_layer", optional_int(one.first_layer)},
           {"first_change_layer", optional_int(one.first_change)},
           {"last_change", one.last_change},
+          {"best_path_weight", one.best_path ? Json(one.best_path->weight) : Json(nullptr)},
+          {"best_path_hops", one.best_path ? Json(one.best_path->hops) : Json(nullptr)},
           {"early", one.is_early()}};
 }
 

@@ -93,6 +93,7 @@ struct Transformer::State {
   ThreadPool alone{1};
   ThreadPool& pool;
   LayerObserver observer;
+  AttentionObserver on_attention;
   LayerTable table;
   Retention retention;
   KvCache cache;
@@ -342,6 +343,8 @@ bool Transformer::State::attention(std::size_t layer, std::stop_token stop) {
                 attention_options);
   if (!done) return false;
   layers[layer].ledger = *done;
+  const LayerAttention shown = {q, view.kv(), lse, attention_options};
+  if (on_attention) on_attention(static_cast<std::int64_t>(layer), shown);
   if (options.planted.count_twice) {
     layers[layer].ledger.executed_pairs += num_rows * shape.num_q_heads;
     layers[layer].ledger.needed_pairs += num_rows * shape.num_q_heads;
@@ -458,6 +461,9 @@ const LayerTable& Transformer::table() const { return state_->table; }
 KvCache& Transformer::cache() { return state_->cache; }
 void Transformer::use(const LayerTable& table) { state_->use(table); }
 void Transformer::observe(LayerObserver observer) { state_->observer = std::move(observer); }
+void Transformer::observe_attention(AttentionObserver observer) {
+  state_->on_attention = std::move(observer);
+}
 
 std::optional<Transformer::Pass> Transformer::forward(std::span<const NewTokens> batch,
                                                       LogitRows wanted, std::stop_token stop) {
