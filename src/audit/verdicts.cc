@@ -129,11 +129,12 @@ class Judge {
     if (table.interventions.empty()) return;
     const auto early = std::ranges::find_if(table.interventions, &Intervention::is_early);
     if (early != table.interventions.end()) {
-      return add("hops", VerdictKind::kExact, false, name_of(table),
-                 fmt::format("token {} changes the state of {} in layer {}, possible from {}",
-                             early->evidence, early->query, *early->first_change,
-                             layer_text(early->first_layer)),
-                 "a layer reads farther than its table says: find it by the layer's number");
+      add("hops", VerdictKind::kExact, false, name_of(table),
+          fmt::format("token {} changes the state of {} in layer {}, possible from {}",
+                      early->evidence, early->query, *early->first_change,
+                      layer_text(early->first_layer)),
+          "a layer reads farther than its table says: find it by the layer's number");
+      return because(audit::cause_of_pairs(table.row));
     }
     std::string text;
     for (const Intervention& one : table.interventions) {

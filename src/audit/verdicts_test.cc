@@ -146,6 +146,25 @@ TEST_F(VerdictsTest, AFullLayerInAnotherPlaceIsTold) {
   EXPECT_EQ(verdict(audit(), "pairs").cause, "wrong-layer");
 }
 
+// From token 29 to the query at 59: 3 keys farther with each of 7 layers do not do, 7 in 5 do.
+TEST_F(VerdictsTest, AChangeThatTheClaimHasNoPathForIsAnError) {
+  options_.claim = table("window(4)");
+  const Audit found = audit();
+  EXPECT_FALSE(verdict(found, "hops").holds);
+  EXPECT_EQ(verdict(found, "hops").kind, VerdictKind::kExact);
+  EXPECT_EQ(found.tables[0].interventions.at(0).first_layer, std::nullopt);
+  EXPECT_EQ(found.tables[0].interventions.at(0).first_change, 4);
+}
+
+// 5 keys farther with each layer would take 6 of them.
+TEST_F(VerdictsTest, AChangeInALayerBeforeTheClaimsIsAnError) {
+  options_.claim = table("window(6)*6, full");
+  const Audit found = audit({"window(8)"});
+  EXPECT_FALSE(verdict(found, "hops").holds);
+  EXPECT_EQ(found.tables[0].interventions.at(0).first_layer, 5);
+  EXPECT_EQ(found.tables[0].interventions.at(0).first_change, 4);
+}
+
 // ---- Times, set by hand -------------------------------------------------------------------------
 
 // A table against the first, in a step of 10 ms of which attention takes 4.
