@@ -11,11 +11,13 @@
 
 namespace {
 
+using lacuna::DenseGroup;
 using lacuna::DenseRows;
 using lacuna::DenseType;
 using lacuna::DenseWeights;
 
-void multiply_rows(benchmark::State& state, DenseType type) {
+// bits: 32 in f32, 8, or 4 and 5 as files store them.
+void multiply_rows(benchmark::State& state, int bits) {
   const std::int64_t num_rows = state.range(0), outputs = state.range(1), inputs = state.range(2);
   lacuna::ThreadPool pool(state.range(3));
   std::vector<float> numbers(
@@ -26,10 +28,22 @@ void multiply_rows(benchmark::State& state, DenseType type) {
   const auto read_row = [&](std::span<float> to, std::int64_t row) {
     std::copy_n(numbers.begin() + row % 64 * inputs, inputs, to.begin());
   };
+  const auto read_groups = [&](std::span<DenseGroup> to, std::int64_t row) {
+    for (DenseGroup& group : to) {
+      std::ranges::fill(group.numbers, static_cast<std::uint8_t>(row % (1 << bits)));
+      group.scale = 1;
+      group.offset = -8;
+    }
+  };
+  const DenseType type = bits == 32 ? DenseType::kF32 : DenseType::kInt8;
   constexpr std::int64_t kTurnedBytes = std::int64_t{256} << 20;
   std::vector<DenseWeights> weights;
   do {
-    weights.emplace_back(type, outputs, inputs, read_row, &pool);
+    if (bits < 8) {
+      weights.emplace_back(bits, outputs, inputs, read_groups, &pool);
+    } else {
+      weights.emplace_back(type, outputs, inputs, read_row, &pool);
+    }
   } while (num_rows <= 8 && std::ssize(weights) * weights.front().size_bytes() < kTurnedBytes);
   DenseRows rows(type);
   rows.set(numbers.data(), num_rows, inputs, &pool);
@@ -47,8 +61,10 @@ void multiply_rows(benchmark::State& state, DenseType type) {
       times * static_cast<double>(weights.front().size_bytes()), benchmark::Counter::kIsRate);
 }
 
-void DenseInt8(benchmark::State& state) { multiply_rows(state, DenseType::kInt8); }
-void DenseF32(benchmark::State& state) { multiply_rows(state, DenseType::kF32); }
+void DenseInt4(benchmark::State& state) { multiply_rows(state, 4); }
+void DenseInt5(benchmark::State& state) { multiply_rows(state, 5); }
+void DenseInt8(benchmark::State& state) { multiply_rows(state, 8); }
+void DenseF32(benchmark::State& state) { multiply_rows(state, 32); }
 
 // Rows, outputs, inputs, threads: the MLP of SmolLM2-135M and the output of Gemma 3 270M.
 void sizes(benchmark::internal::Benchmark* of) {
@@ -59,6 +75,8 @@ void sizes(benchmark::internal::Benchmark* of) {
     of->Args({1, 32768, 640, threads});
   }
 }
+BENCHMARK(DenseInt4)->Apply(sizes);
+BENCHMARK(DenseInt5)->Apply(sizes);
 BENCHMARK(DenseInt8)->Apply(sizes);
 BENCHMARK(DenseF32)->Apply(sizes);
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lacuna/dense.h"
 #include "lacuna/gguf.h"
 
 namespace lacuna {
@@ -52,6 +53,12 @@ struct WeightMatrix {
 // A scale that is not finite gives numbers that are not, with any bits of a NaN. REQUIRES: 0 <= row
 // < rows and to.size() == cols.
 void read_row(std::span<float> to, const WeightMatrix& matrix, std::int64_t row);
+
+// The bits of a weight where 32 at a time are scale · number + offset, numbers of 4 or 5 bits
+// (Q4_0, Q4_1, Q4_K: 4; Q5_0, Q5_1, Q5_K: 5); 0 of other types.
+int group_bits(WeightType type);
+// Row `row` as such groups. REQUIRES: group_bits(matrix.type) != 0, to.size() == cols / 32.
+void read_groups(std::span<DenseGroup> to, const WeightMatrix& matrix, std::int64_t row);
 
 // The tensors of a GGUF file, mapped read-only. Immutable; threads may share it. The file must not
 // be changed while it is mapped.

@@ -16,9 +16,8 @@
 namespace lacuna {
 namespace {
 
-std::int64_t panel_bytes(DenseType type, std::int64_t inputs) {
-  return type == DenseType::kF32 ? inputs * kPanelKeys * 4
-                                 : num_dense_groups(inputs) * kDenseGroupBytes;
+std::int64_t panel_bytes(int bits, std::int64_t inputs) {
+  return bits == 32 ? inputs * kPanelKeys * 4 : num_dense_groups(inputs) * dense_group_bytes(bits);
 }
 
 const TileKernel& kernel_of(DenseType type, const std::string& isa) {
@@ -58,10 +57,38 @@ void round_group(std::uint8_t (&numbers)[kDenseGroup], const float (&x)[kDenseGr
   }
 }
 
+// A group's numbers of one output.
+void put_numbers(std::byte* group, int bits, std::int64_t output,
+                 const std::uint8_t (&numbers)[kDenseGroup]) {
+  const auto lane_at = [&](std::int64_t lane) {
+    return reinterpret_cast<std::uint8_t*>(group) + (lane * kPanelKeys + output) * 4;
+  };
+  if (bits == 8) {
+    for (std::int64_t lane = 0; lane < kDenseGroupLanes; ++lane) {
+      std::memcpy(lane_at(lane), numbers + lane * 4, 4);
+    }
+    return;
+  }
+  constexpr std::int64_t kHalf = kDenseGroup / 2;
+  std::uint8_t fifth[4] = {};
+  for (std::int64_t i = 0; i < kHalf; ++i) {
+    lane_at(i / 4)[i % 4] =
+        static_cast<std::uint8_t>((numbers[i] & 15) | (numbers[kHalf + i] & 15) << 4);
+  }
+  for (std::int64_t i = 0; i < kDenseGroup; ++i) {
+    fifth[i % 4] = static_cast<std::uint8_t>(fifth[i % 4] | (numbers[i] >> 4 & 1) << i / 4);
+  }
+  if (bits == 5) std::memcpy(lane_at(4), fifth, 4);
+}
+
+void put_scale(std::byte* scales, std::int64_t idx, std::uint16_t bits) {
+  std::memcpy(scales + idx * 2, &bits, 2);
+}
+
 void pack_int8(std::byte* panel, std::span<const float> row, std::int64_t output) {
   constexpr float kLimit = 127;
   const auto inputs = static_cast<std::int64_t>(row.size());
-  for (std::int64_t first = 0; first < inputs; first += kDenseGroup, panel += kDenseGroupBytes) {
+  for (std::int64_t first = 0; first < inputs; first += kDenseGroup) {
     float x[kDenseGroup] = {};
     const std::int64_t count = std::min(kDenseGroup, inputs - first);
     std::memcpy(x, row.data() + first, static_cast<std::size_t>(count) * sizeof(float));
@@ -75,10 +102,19 @@ void pack_int8(std::byte* panel, std::span<const float> row, std::int64_t output
     } else {
       std::memset(numbers, 128, sizeof(numbers));
     }
-    for (std::int64_t lane = 0; lane < kDenseGroupLanes; ++lane) {
-      std::memcpy(panel + (lane * kPanelKeys + output) * 4, numbers + lane * 4, 4);
-    }
-    std::memcpy(panel + kDenseGroupLanes * kPanelKeys * 4 + output * 2, &bits, 2);
+    put_numbers(panel, 8, output, numbers);
+    put_scale(panel + dense_number_bytes(8), output, bits);
+    panel += dense_group_bytes(8);
+  }
+}
+
+void pack_groups(std::byte* panel, int bits, std::span<const DenseGroup> row, std::int64_t output) {
+  for (const DenseGroup& group : row) {
+    put_numbers(panel, bits, output, group.numbers);
+    std::byte* const scales = panel + dense_number_bytes(bits);
+    put_scale(scales, output, to_f16(group.scale));
+    put_scale(scales, kPanelKeys + output, to_f16(group.offset));
+    panel += dense_group_bytes(bits);
   }
 }
 
@@ -96,38 +132,78 @@ void require_finite(std::span<const float> row, std::int64_t output) {
                   output, std::bit_cast<float>(largest), std::bit_cast<float>(kMostBits)));
 }
 
+void require_finite(std::span<const DenseGroup> row, std::int64_t output) {
+  for (const DenseGroup& group : row) {
+    for (const float x : {group.scale, group.offset}) {
+      if (std::isfinite(from_f16(to_f16(x)))) continue;
+      throw Error(fmt::format(
+          "output {} of a weight matrix has a scale or offset of {}; allowed: at most 65504",
+          output, x));
+    }
+  }
+}
+
+void require_sizes(std::int64_t outputs, std::int64_t inputs) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 28;
+  if (outputs >= 1 && inputs >= 1 && outputs <= kMost && inputs <= kMost) return;
+  throw Error(fmt::format("a weight matrix has {} outputs and {} inputs; allowed: 1..{} of each",
+                          outputs, inputs, kMost));
+}
+
+// Rows of `row_size` numbers or groups into panels; those behind the last output are zeros.
+// pack(panel, row, output of the panel).
+template <typename Item, typename Pack>
+void pack_rows(std::byte* panels, std::int64_t bytes, std::int64_t outputs, std::int64_t row_size,
+               const std::function<void(std::span<Item>, std::int64_t)>& read, ThreadPool* pool,
+               const Pack& pack) {
+  for_stretches(pool, (outputs + kPanelKeys - 1) / kPanelKeys, 8,
+                [&](std::int64_t first, std::int64_t end) {
+                  std::vector<Item> row(static_cast<std::size_t>(row_size));
+                  for (std::int64_t at = first * kPanelKeys; at < end * kPanelKeys; ++at) {
+                    if (at < outputs) {
+                      read(row, at);
+                      require_finite(row, at);
+                    } else {
+                      std::ranges::fill(row, Item{});
+                    }
+                    pack(panels + at / kPanelKeys * bytes, row, at % kPanelKeys);
+                  }
+                });
+}
+
 }  // namespace
 
 std::string_view to_string(DenseType type) { return type == DenseType::kF32 ? "f32" : "int8"; }
 
 DenseWeights::DenseWeights(DenseType type, std::int64_t outputs, std::int64_t inputs,
                            const ReadRow& read_row, ThreadPool* pool)
-    : type_(type), outputs_(outputs), inputs_(inputs) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 28;
-  if (outputs < 1 || inputs < 1 || outputs > kMost || inputs > kMost) {
-    throw Error(fmt::format("a weight matrix has {} outputs and {} inputs; allowed: 1..{} of each",
-                            outputs, inputs, kMost));
+    : bits_(type == DenseType::kF32 ? 32 : 8), outputs_(outputs), inputs_(inputs) {
+  require_sizes(outputs, inputs);
+  const std::int64_t bytes = panel_bytes(bits_, inputs);
+  memory_ = Memory(padded_outputs() / kPanelKeys * bytes);
+  pack_rows(memory_.data(), bytes, outputs, inputs, read_row, pool,
+            type == DenseType::kF32 ? pack_f32 : pack_int8);
+}
+
+DenseWeights::DenseWeights(int bits, std::int64_t outputs, std::int64_t inputs,
+                           const ReadGroups& read_groups, ThreadPool* pool)
+    : bits_(bits), outputs_(outputs), inputs_(inputs) {
+  require_sizes(outputs, inputs);
+  if ((bits != 4 && bits != 5) || inputs % kDenseGroup != 0) {
+    throw Error(
+        fmt::format("weights of {} bits with {} inputs; allowed: 4 or 5 bits, multiples of {}",
+                    bits, inputs, kDenseGroup));
   }
-  const std::int64_t num_panels = padded_outputs() / kPanelKeys;
-  memory_ = Memory(num_panels * panel_bytes(type, inputs));
-  for_stretches(pool, num_panels, 8, [&](std::int64_t first, std::int64_t end) {
-    std::vector<float> row(static_cast<std::size_t>(inputs));
-    for (std::int64_t output = first * kPanelKeys; output < end * kPanelKeys; ++output) {
-      if (output < outputs) {
-        read_row(row, output);
-        require_finite(row, output);
-      } else {
-        std::ranges::fill(row, 0.0F);
-      }
-      std::byte* const panel = memory_.data() + output / kPanelKeys * panel_bytes(type, inputs);
-      const auto pack = type == DenseType::kF32 ? pack_f32 : pack_int8;
-      pack(panel, row, output % kPanelKeys);
-    }
-  });
+  const std::int64_t bytes = panel_bytes(bits, inputs);
+  memory_ = Memory(padded_outputs() / kPanelKeys * bytes);
+  pack_rows(memory_.data(), bytes, outputs, inputs / kDenseGroup, read_groups, pool,
+            [&](std::byte* panel, std::span<const DenseGroup> row, std::int64_t output) {
+              pack_groups(panel, bits, row, output);
+            });
 }
 
 const std::byte* DenseWeights::panel(std::int64_t idx) const {
-  return memory_.data() + idx * panel_bytes(type_, inputs_);
+  return memory_.data() + idx * panel_bytes(bits_, inputs_);
 }
 
 DenseRows::DenseRows(DenseType type, const std::string& isa) : type_(type), isa_(isa) {}
@@ -164,14 +240,25 @@ void multiply(float* out, std::int64_t out_stride, const DenseRows& rows,
         to_string(rows.type()), rows.inputs(), out_stride, to_string(weights.type()),
         weights.inputs(), weights.padded_outputs()));
   }
+  // Rows that stay in the nearest caches while all panels pass, a few at a time on each thread.
+  constexpr std::int64_t kRowsAtOnce = 96;
   constexpr std::int64_t kPanelsAtOnce = 8;
   const TileKernel& kernel = kernel_of(rows.type(), rows.isa());
-  const DenseRowBlock block = {rows.lanes(), rows.row_lanes(), rows.num_rows(), rows.inputs()};
-  for_stretches(pool, weights.padded_outputs() / kPanelKeys, kPanelsAtOnce,
-                [&](std::int64_t first, std::int64_t end) {
-                  kernel.multiply(out + first * kPanelKeys, out_stride, block, weights.panel(first),
-                                  end - first);
-                });
+  const auto* const lanes = static_cast<const std::uint32_t*>(rows.lanes());
+  const std::int64_t num_panels = weights.padded_outputs() / kPanelKeys;
+  const std::int64_t stretches = (num_panels + kPanelsAtOnce - 1) / kPanelsAtOnce;
+  const std::int64_t row_blocks = (rows.num_rows() + kRowsAtOnce - 1) / kRowsAtOnce;
+  for_stretches(pool, row_blocks * stretches, 1, [&](std::int64_t first, std::int64_t end) {
+    for (std::int64_t at = first; at < end; ++at) {
+      const std::int64_t row = at / stretches * kRowsAtOnce;
+      const std::int64_t panel = at % stretches * kPanelsAtOnce;
+      const DenseRowBlock block = {lanes + row * rows.row_lanes(), rows.row_lanes(),
+                                   std::min(kRowsAtOnce, rows.num_rows() - row), rows.inputs()};
+      kernel.multiply(
+          out + row * out_stride + panel * kPanelKeys, out_stride, block,
+          {weights.panel(panel), std::min(kPanelsAtOnce, num_panels - panel), weights.bits()});
+    }
+  });
 }
 
 }  // namespace lacuna

@@ -37,6 +37,39 @@ DenseWeights pack(DenseType type, const Numbers& w, std::int64_t outputs, std::i
   return {type, outputs, inputs, read_row, pool};
 }
 
+// A matrix of few bits, with what its numbers stand for and the sizes of the terms they are made
+// of.
+struct FewBits {
+  DenseWeights weights;
+  Numbers numbers;
+  Numbers sizes;
+};
+
+FewBits draw_few_bits(int bits, std::int64_t outputs, std::int64_t inputs, unsigned seed,
+                      ThreadPool* pool = nullptr) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  const std::int64_t row_groups = inputs / kDenseGroup;
+  std::vector<DenseGroup> groups(static_cast<std::size_t>(outputs * row_groups));
+  FewBits drawn;
+  for (DenseGroup& group : groups) {
+    group.scale = normal(generator);
+    group.offset = 8 * normal(generator);
+    const float scale = from_f16(to_f16(group.scale));
+    const float offset = from_f16(to_f16(group.offset));
+    for (std::uint8_t& number : group.numbers) {
+      number = static_cast<std::uint8_t>(generator() % (1U << bits));
+      drawn.numbers.push_back(scale * number + offset);
+      drawn.sizes.push_back(std::abs(scale) * number + std::abs(offset));
+    }
+  }
+  const auto read = [&](std::span<DenseGroup> to, std::int64_t row) {
+    std::copy_n(groups.begin() + row * row_groups, row_groups, to.begin());
+  };
+  drawn.weights = DenseWeights(bits, outputs, inputs, read, pool);
+  return drawn;
+}
+
 // [rows, outputs] without the padding.
 Numbers product(const Numbers& x, std::int64_t num_rows, const DenseWeights& weights,
                 const std::string& isa = "", ThreadPool* pool = nullptr) {
@@ -74,17 +107,17 @@ Numbers dequantized(const Numbers& x, std::int64_t inputs, bool scale_is_f16) {
   return result;
 }
 
-void expect_near(const Numbers& out, const Numbers& x, const Numbers& w, std::int64_t num_rows,
-                 std::int64_t outputs, std::int64_t inputs) {
+// sizes: of the terms that a weight is summed from.
+void expect_near(const Numbers& out, const Numbers& x, const Numbers& w, const Numbers& sizes,
+                 std::int64_t num_rows, std::int64_t outputs, std::int64_t inputs) {
   for (std::int64_t row = 0; row < num_rows; ++row) {
     for (std::int64_t output = 0; output < outputs; ++output) {
       double sum = 0;
       double size = 0;
       for (std::int64_t i = 0; i < inputs; ++i) {
-        const double term = double{x[static_cast<std::size_t>(row * inputs + i)]} *
-                            w[static_cast<std::size_t>(output * inputs + i)];
-        sum += term;
-        size += std::abs(term);
+        const double factor = x[static_cast<std::size_t>(row * inputs + i)];
+        sum += factor * w[static_cast<std::size_t>(output * inputs + i)];
+        size += std::abs(factor * sizes[static_cast<std::size_t>(output * inputs + i)]);
       }
       const double got = out[static_cast<std::size_t>(row * outputs + output)];
       ASSERT_NEAR(got, sum, 1e-6 * size + 1e-30) << row << ' ' << output << " of " << inputs;
@@ -106,7 +139,7 @@ TEST(IsaDense, EqualsTheSumInDoublePrecision) {
       const Numbers w = draw(sizes.outputs * sizes.inputs, 2);
       const DenseWeights weights = pack(DenseType::kF32, w, sizes.outputs, sizes.inputs);
       SCOPED_TRACE(isa);
-      expect_near(product(x, sizes.rows, weights, isa), x, w, sizes.rows, sizes.outputs,
+      expect_near(product(x, sizes.rows, weights, isa), x, w, w, sizes.rows, sizes.outputs,
                   sizes.inputs);
     }
   }
@@ -120,7 +153,22 @@ TEST(IsaDense, OfWholeNumbersEqualsTheSumOfWhatTheyStandFor) {
       const DenseWeights weights = pack(DenseType::kInt8, w, sizes.outputs, sizes.inputs);
       SCOPED_TRACE(isa);
       expect_near(product(x, sizes.rows, weights, isa), dequantized(x, sizes.inputs, false),
-                  dequantized(w, sizes.inputs, true), sizes.rows, sizes.outputs, sizes.inputs);
+                  dequantized(w, sizes.inputs, true), w, sizes.rows, sizes.outputs, sizes.inputs);
+    }
+  }
+}
+
+TEST(IsaDense, OfFewBitsEqualsTheSumOfWhatTheyStandFor) {
+  for (const std::string& isa : kernel_isas()) {
+    for (const Sizes& sizes : kSizes) {
+      const std::int64_t inputs = (sizes.inputs + kDenseGroup - 1) / kDenseGroup * kDenseGroup;
+      const Numbers x = draw(sizes.rows * inputs, 3);
+      for (const int bits : {4, 5}) {
+        const FewBits drawn = draw_few_bits(bits, sizes.outputs, inputs, 4);
+        SCOPED_TRACE(isa);
+        expect_near(product(x, sizes.rows, drawn.weights, isa), dequantized(x, inputs, false),
+                    drawn.numbers, drawn.sizes, sizes.rows, sizes.outputs, inputs);
+      }
     }
   }
 }
@@ -130,8 +178,10 @@ TEST(IsaDense, ARowHasTheSameBitsAloneAndAmongOthersWithAnyThreads) {
   constexpr std::int64_t kRows = 21, kOutputs = 200, kInputs = 96;
   const Numbers x = draw(kRows * kInputs, 5);
   const Numbers w = draw(kOutputs * kInputs, 6);
-  for (const DenseType type : {DenseType::kF32, DenseType::kInt8}) {
-    const DenseWeights weights = pack(type, w, kOutputs, kInputs, &pool);
+  for (const int bits : {32, 8, 5, 4}) {
+    const DenseWeights weights = bits < 8 ? draw_few_bits(bits, kOutputs, kInputs, 6, &pool).weights
+                                          : pack(bits == 8 ? DenseType::kInt8 : DenseType::kF32, w,
+                                                 kOutputs, kInputs, &pool);
     for (const std::string& isa : kernel_isas()) {
       const Numbers all = product(x, kRows, weights, isa, &pool);
       for (const std::int64_t count : {1, 2, 3, 4, 5, 7, 8, 9, 16}) {
@@ -140,7 +190,7 @@ TEST(IsaDense, ARowHasTheSameBitsAloneAndAmongOthersWithAnyThreads) {
           const Numbers out = product(part, count, weights, isa);
           ASSERT_EQ(
               std::memcmp(out.data(), all.data() + first * kOutputs, out.size() * sizeof(float)), 0)
-              << isa << ' ' << to_string(type) << ' ' << count << " from " << first;
+              << isa << ' ' << bits << " bits, " << count << " from " << first;
         }
       }
     }
@@ -174,9 +224,11 @@ TEST(Dense, ZeroesStayZeroAndPaddingIsNotRead) {
   for (const float out : product(draw(3 * 33, 9), 3, weights)) EXPECT_EQ(out, 0);
 }
 
-TEST(Dense, TakesEightAndAHalfBitsAWeight) {
+TEST(Dense, TakesAtMostEightAndAHalfBitsAWeight) {
   const DenseWeights weights = pack(DenseType::kInt8, Numbers(64 * 576, 1.0F), 64, 576);
   EXPECT_EQ(weights.size_bytes(), 64 * 576 * 17 / 16);
+  EXPECT_EQ(draw_few_bits(5, 64, 576, 1).weights.size_bytes(), 64 * 576 * 6 / 8);
+  EXPECT_EQ(draw_few_bits(4, 64, 576, 1).weights.size_bytes(), 64 * 576 * 5 / 8);
 }
 
 TEST(Dense, RefusesWeightsThatAreNotFinite) {
@@ -198,6 +250,24 @@ TEST(Dense, RefusesWeightsThatAreNotFinite) {
   }
 }
 
+TEST(Dense, RefusesScalesAndOffsetsThatF16DoesNotHold) {
+  for (const float bad : {65520.0F, -65520.0F, std::numeric_limits<float>::quiet_NaN()}) {
+    for (const bool in_scale : {true, false}) {
+      const auto read = [&](std::span<DenseGroup> to, std::int64_t row) {
+        for (DenseGroup& group : to) group = {{}, 65504, -65504};
+        if (row == 17) (in_scale ? to.back().scale : to.back().offset) = bad;
+      };
+      EXPECT_NO_THROW(DenseWeights(4, 17, 64, read));
+      try {
+        const DenseWeights weights(4, 20, 64, read);
+        FAIL() << bad;
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("output 17"), std::string::npos);
+      }
+    }
+  }
+}
+
 TEST(Dense, RefusesWhatDoesNotFit) {
   const DenseWeights weights = pack(DenseType::kF32, Numbers(20 * 8, 1.0F), 20, 8);
   const Numbers x(8, 1.0F);
@@ -211,6 +281,9 @@ TEST(Dense, RefusesWhatDoesNotFit) {
   integers.set(x.data(), 1, 8);
   EXPECT_THROW(multiply(out.data(), 32, integers, weights), Error);
   EXPECT_THROW(pack(DenseType::kF32, {}, 0, 8), Error);
+  const auto no_groups = [](std::span<DenseGroup>, std::int64_t) {};
+  for (const int bits : {3, 6, 8, 32}) EXPECT_THROW(DenseWeights(bits, 8, 32, no_groups), Error);
+  EXPECT_THROW(DenseWeights(4, 8, 33, no_groups), Error);
 }
 
 }  // namespace

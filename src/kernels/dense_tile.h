@@ -41,15 +41,31 @@ struct F32Dense {
 
 // ---- Whole numbers ------------------------------------------------------------------------------
 
-struct Int8Dense {
+// Weights of kBits. Numbers of 8 bits are stored + 128, which a row's group takes off in whole
+// numbers; those of 4 and 5 have an offset in f32.
+template <int kBits>
+struct IntegerDense {
 #if defined(__AVX512F__)
-  static constexpr int kRows = 4;
+  static constexpr int kRows = 6;
 #else
   static constexpr int kRows = 2;
 #endif
   static constexpr int kPanels = kRegisterPanels;
+  static constexpr bool kHasOffsets = kBits < 8;
   static std::int64_t panel_bytes(std::int64_t inputs) {
-    return num_dense_groups(inputs) * kDenseGroupBytes;
+    return num_dense_groups(inputs) * dense_group_bytes(kBits);
+  }
+
+  // Four numbers of each of kLanes outputs: those of a step of a group.
+  static I32 numbers_at(const std::byte* group, int step) {
+    constexpr int kLineBytes = kPanelKeys * 4;
+    if constexpr (kBits == 8) return load_bits(group + step * kLineBytes);
+    const I32 line = load_bits(group + step % 4 * kLineBytes);
+    const I32 low = and_bits(step < 4 ? line : shift_right(line, 4), broadcast_bits(0x0f0f0f0fU));
+    if constexpr (kBits == 4) return low;
+    const I32 fifth = load_bits(group + 4 * kLineBytes);  // bit `step` of each byte
+    const I32 moved = step < 4 ? shift_left(fifth, 4 - step) : shift_right(fifth, step - 4);
+    return or_bits(low, and_bits(moved, broadcast_bits(0x10101010U)));
   }
 
   template <int kRows, int kPanels>
@@ -58,19 +74,19 @@ struct Int8Dense {
     constexpr int kCols = kPanels * kVecs;
     F32 sums[kRows][kCols];
     set_zero(sums);
-    const std::int64_t panel = panel_bytes(inputs);
     const std::int64_t groups = num_dense_groups(inputs);
+    const std::byte* at[kCols];
+    for (int c = 0; c < kCols; ++c) {
+      at[c] = panels + c / kVecs * panel_bytes(inputs) + c % kVecs * kLanes * 4;
+    }
     for (std::int64_t group = 0; group < groups; ++group, x += kDenseRowLanes) {
-      const std::byte* const from = panels + group * kDenseGroupBytes;
-      I32 acc[kRows][kCols];
-      set_rows(acc, x + kDenseGroupLanes, row_lanes);
+      I32 acc[kRows][kCols] = {};
+      if constexpr (!kHasOffsets) set_rows(acc, x + kDenseGroupLanes, row_lanes);
 #pragma GCC unroll 8
       for (int step = 0; step < kDenseGroupLanes; ++step) {
         I32 numbers[kCols];
 #pragma GCC unroll 32
-        for (int c = 0; c < kCols; ++c) {
-          numbers[c] = load_bits(from + c / kVecs * panel + step * 64 + c % kVecs * kLanes * 4);
-        }
+        for (int c = 0; c < kCols; ++c) numbers[c] = numbers_at(at[c], step);
 #pragma GCC unroll 32
         for (int r = 0; r < kRows; ++r) {
           const I32 row = broadcast_bits(x[r * row_lanes + step]);
@@ -81,46 +97,65 @@ struct Int8Dense {
 #pragma GCC unroll 32
       for (int c = 0; c < kCols; ++c) {
         const auto* const scales = reinterpret_cast<const std::uint16_t*>(
-            from + c / kVecs * panel + kDenseGroupLanes * kPanelKeys * 4);
-        const F32 scale = widen_scales(scales + c % kVecs * kLanes);
-#pragma GCC unroll 32
-        for (int r = 0; r < kRows; ++r) {
-          const F32 of_row = as_f32(broadcast_bits(x[r * row_lanes + kDenseGroupLanes + 1]));
-          sums[r][c] = fused(to_f32(acc[r][c]), scale * of_row, sums[r][c]);
-        }
+            at[c] - c % kVecs * kLanes * 4 + dense_number_bytes(kBits));
+        add_group<kRows>(sums, acc, c, scales + c % kVecs * kLanes, x + kDenseGroupLanes + 1,
+                         row_lanes);
+        at[c] += dense_group_bytes(kBits);
       }
     }
     store_rows(out, out_stride, sums);
   }
+
+  // tail: a row's scale, then scale · Σ of its numbers.
+  template <int kRows, int kCols>
+  static void add_group(F32 (&sums)[kRows][kCols], const I32 (&acc)[kRows][kCols], int c,
+                        const std::uint16_t* scales, const Lane32* tail, std::int64_t row_lanes) {
+    const F32 scale = widen_scales(scales);
+    const F32 offset = kHasOffsets ? widen_scales(scales + kPanelKeys) : F32{};
+#pragma GCC unroll 32
+    for (int r = 0; r < kRows; ++r) {
+      const F32 of_row = as_f32(broadcast_bits(tail[r * row_lanes]));
+      sums[r][c] = fused(to_f32(acc[r][c]), scale * of_row, sums[r][c]);
+      if constexpr (kHasOffsets) {
+        sums[r][c] = fused(offset, as_f32(broadcast_bits(tail[r * row_lanes + 1])), sums[r][c]);
+      }
+    }
+  }
 };
 
-// Scale and numbers of each group of one row of activations.
-inline void pack_dense_row(void* row, const float* x, std::int64_t inputs) noexcept {
+// Numbers of a group of activations, what they take off a sum, and their scale.
+inline void pack_dense_group(Lane32* to, const float* x) {
   constexpr float kLimit = 127;
-  auto* lanes = static_cast<Lane32*>(row);
-  for (std::int64_t first = 0; first < inputs; first += kDenseGroup, lanes += kDenseRowLanes) {
-    float group[kDenseGroup] = {};
-    const std::int64_t count = inputs - first < kDenseGroup ? inputs - first : kDenseGroup;
-    std::memcpy(group, x + first, static_cast<std::size_t>(count) * sizeof(float));
-    I32 largest = broadcast_bits(0);
-    for (int at = 0; at < kDenseGroup; at += kLanes) {
-      largest = max_bits(largest, and_bits(load_bits(group + at), broadcast_bits(0x7fffffffU)));
-    }
-    const auto bits = static_cast<std::uint32_t>(reduce_max_bits(largest));
-    float scale = 0;
-    std::memcpy(&scale, &bits, 4);
-    scale = bits < kInfinityBits ? scale / kLimit : std::numeric_limits<float>::quiet_NaN();
-    std::int8_t numbers[kDenseGroup];
-    for (int at = 0; at < kDenseGroup; at += kLanes) {
-      store_low8(reinterpret_cast<std::uint8_t*>(numbers) + at,
-                 integers(load(group + at), scale, kLimit));
-    }
-    std::int32_t sum = 0;
-    for (const std::int8_t number : numbers) sum += number;
-    std::memcpy(lanes, numbers, sizeof(numbers));
-    lanes[kDenseGroupLanes] = static_cast<std::uint32_t>(-128 * sum);
-    std::memcpy(lanes + kDenseGroupLanes + 1, &scale, sizeof(scale));
+  I32 largest = broadcast_bits(0);
+  for (int at = 0; at < kDenseGroup; at += kLanes) {
+    largest = max_bits(largest, and_bits(load_bits(x + at), broadcast_bits(0x7fffffffU)));
   }
+  const auto bits = static_cast<std::uint32_t>(reduce_max_bits(largest));
+  float scale = 0;
+  std::memcpy(&scale, &bits, 4);
+  scale = bits < kInfinityBits ? scale / kLimit : std::numeric_limits<float>::quiet_NaN();
+  I32 sums = broadcast_bits(0);
+  for (int at = 0; at < kDenseGroup; at += kLanes) {
+    const I32 numbers = integers(load(x + at), scale, kLimit);
+    sums = add_bits(sums, numbers);
+    store_low8(reinterpret_cast<std::uint8_t*>(to) + at, numbers);
+  }
+  const std::int32_t sum = reduce_add_bits(sums);
+  to[kDenseGroupLanes] = static_cast<std::uint32_t>(-128 * sum);
+  const float tail[] = {scale, scale * static_cast<float>(sum)};
+  std::memcpy(to + kDenseGroupLanes + 1, tail, sizeof(tail));
+}
+
+inline void pack_dense_row(void* row, const float* x, std::int64_t inputs) noexcept {
+  auto* lanes = static_cast<Lane32*>(row);
+  std::int64_t first = 0;
+  for (; first + kDenseGroup <= inputs; first += kDenseGroup, lanes += kDenseRowLanes) {
+    pack_dense_group(lanes, x + first);
+  }
+  if (first == inputs) return;
+  float rest[kDenseGroup] = {};
+  std::memcpy(rest, x + first, static_cast<std::size_t>(inputs - first) * sizeof(float));
+  pack_dense_group(lanes, rest);
 }
 
 // ---- Blocks -------------------------------------------------------------------------------------
@@ -145,8 +180,9 @@ void dense_rows(float* out, std::int64_t out_stride, const DenseRowBlock& rows,
 // A few rows wait for memory: they read it panel after panel (see kReadsInOrder).
 template <typename Dense>
 void multiply_panels(float* out, std::int64_t out_stride, const DenseRowBlock& rows,
-                     const void* panels, std::int64_t num_panels) noexcept {
-  const auto* at = static_cast<const std::byte*>(panels);
+                     const DensePanelBlock& weights) noexcept {
+  const std::byte* at = weights.panels;
+  std::int64_t num_panels = weights.num_panels;
   const std::int64_t bytes = Dense::panel_bytes(rows.inputs);
   if (2 * rows.num_rows > Dense::kRows) {
     for (; num_panels >= Dense::kPanels; num_panels -= Dense::kPanels) {
@@ -160,6 +196,14 @@ void multiply_panels(float* out, std::int64_t out_stride, const DenseRowBlock& r
     out += kPanelKeys;
     at += bytes;
   }
+}
+
+inline void multiply_integers(float* out, std::int64_t out_stride, const DenseRowBlock& rows,
+                              const DensePanelBlock& weights) noexcept {
+  const auto multiply = weights.bits == 8   ? multiply_panels<IntegerDense<8>>
+                        : weights.bits == 5 ? multiply_panels<IntegerDense<5>>
+                                            : multiply_panels<IntegerDense<4>>;
+  multiply(out, out_stride, rows, weights);
 }
 
 }  // namespace

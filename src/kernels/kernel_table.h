@@ -121,14 +121,17 @@ struct BlockShape {
   std::int64_t q_lanes;     // 32-bit lanes of a packed row
 };
 
-// The layout of lacuna/dense.h in whole numbers: a group of inputs is eight lanes of four numbers
-// for each output, then the outputs' scales; of a row the lanes, then −128 · Σ of them, then its
-// scale.
+// The layout of lacuna/dense.h in whole numbers. Of a group of a row: eight lanes of four numbers,
+// then −128 · Σ of them, then its scale, then scale · Σ.
 inline constexpr std::int64_t kDenseGroupLanes = kDenseGroup / 4;
-inline constexpr std::int64_t kDenseGroupBytes = kDenseGroupLanes * kPanelKeys * 4 + kPanelKeys * 2;
-inline constexpr std::int64_t kDenseRowLanes = kDenseGroupLanes + 2;
+inline constexpr std::int64_t kDenseRowLanes = kDenseGroupLanes + 3;
 constexpr std::int64_t num_dense_groups(std::int64_t inputs) {
   return (inputs + kDenseGroup - 1) / kDenseGroup;
+}
+// Of a group of a panel: numbers, then scales, so that one row reads memory in one line.
+constexpr std::int64_t dense_number_bytes(int bits) { return bits * kDenseGroup * kPanelKeys / 8; }
+constexpr std::int64_t dense_group_bytes(int bits) {
+  return dense_number_bytes(bits) + (bits == 8 ? 1 : 2) * kPanelKeys * 2;
 }
 
 // Rows of a product with packed weights (lacuna/dense.h).
@@ -137,6 +140,13 @@ struct DenseRowBlock {
   std::int64_t row_lanes;
   std::int64_t num_rows;
   std::int64_t inputs;
+};
+
+// Panels of a matrix, one after another. bits: of a weight; 32 in f32.
+struct DensePanelBlock {
+  const std::byte* panels;
+  std::int64_t num_panels;
+  int bits;
 };
 
 struct TileKernel {
@@ -177,8 +187,8 @@ struct TileKernel {
                const BlockShape&, const ScoreRule&, float* scratch, KernelCounts*) noexcept;
   // Products with weights in f32 and, in the kernel of int8, in whole numbers: out[row][16·p + c].
   // Others have none.
-  void (*multiply)(float* out, std::int64_t out_stride, const DenseRowBlock&, const void* panels,
-                   std::int64_t num_panels) noexcept;
+  void (*multiply)(float* out, std::int64_t out_stride, const DenseRowBlock&,
+                   const DensePanelBlock&) noexcept;
   void (*pack_dense_row)(void* row, const float* x, std::int64_t inputs) noexcept;  // int8 only
   // lacuna/activation.h; f32 only.
   void (*gate)(float* to, const float* gate, const float* up, std::int64_t size,

@@ -418,7 +418,7 @@ constexpr TileKernel make_f32_kernel() {
 
 constexpr TileKernel make_int8_kernel() {
   TileKernel kernel = make_integer_kernel<Int8Product>();
-  kernel.multiply = multiply_panels<Int8Dense>;
+  kernel.multiply = multiply_integers;
   kernel.pack_dense_row = pack_dense_row;
   return kernel;
 }

@@ -28,7 +28,15 @@ inline void widen_pairs(void* panel, const PackedPanel& pairs, std::int64_t num_
   }
 }
 
-inline F32 widen_scales(const std::uint16_t* scales) { return widen_f16(load_u16(scales)); }
+inline F32 widen_scales(const std::uint16_t* scales) {
+#if defined(__AVX512F__) && !defined(LACUNA_SIMD_COUNTING)
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales));
+  return reinterpret_cast<F32>(
+      _mm512_maskz_cvtph_ps(0xffff, halves));  // GCC warns of the plain one
+#else
+  return widen_f16(load_u16(scales));
+#endif
+}
 
 // The integer that `bits` bits at `shift` of each lane stand for; int4 is stored as value + 8.
 inline F32 integer_at(I32 lanes, int shift, ElementType type) {

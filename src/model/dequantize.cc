@@ -6,7 +6,9 @@
 #include "model/dequantize.h"
 
 #include <bit>
+#include <cassert>
 #include <cstring>
+#include <type_traits>
 
 #include "lacuna/tensor.h"
 
@@ -96,30 +98,26 @@ void scale_and_add(float* __restrict to, const Byte* __restrict numbers, float s
   for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(int{numbers[i]}) + add;
 }
 
-void dequantize_q4_0(float* to, const Byte* from) {
-  Byte numbers[32];
-  join_halves(numbers, from + 2);
-  scale_whole<8>(to, numbers, load_f16(from));
+// Q4_0, Q4_1, Q5_0, Q5_1: a scale, then perhaps a minimum, then perhaps fifth bits, then the
+// others.
+template <bool kMinimum, bool kFifth>
+void unpack_32(DenseGroup* to, const Byte* from) {
+  to->scale = load_f16(from);
+  const Byte* const bits = from + (kMinimum ? 4 : 2);
+  join_halves(to->numbers, bits + (kFifth ? 4 : 0));
+  if constexpr (kFifth) add_fifth_bits(to->numbers, bits);
+  to->offset = kMinimum ? load_f16(from + 2) : to->scale * (kFifth ? -16 : -8);
 }
 
-void dequantize_q4_1(float* to, const Byte* from) {
-  Byte numbers[32];
-  join_halves(numbers, from + 4);
-  scale_and_add(to, numbers, load_f16(from), load_f16(from + 2));
-}
-
-void dequantize_q5_0(float* to, const Byte* from) {
-  Byte numbers[32];
-  join_halves(numbers, from + 6);
-  add_fifth_bits(numbers, from + 2);
-  scale_whole<16>(to, numbers, load_f16(from));
-}
-
-void dequantize_q5_1(float* to, const Byte* from) {
-  Byte numbers[32];
-  join_halves(numbers, from + 8);
-  add_fifth_bits(numbers, from + 4);
-  scale_and_add(to, numbers, load_f16(from), load_f16(from + 2));
+template <bool kMinimum, bool kFifth>
+void dequantize_32(float* to, const Byte* from) {
+  DenseGroup group;
+  unpack_32<kMinimum, kFifth>(&group, from);
+  if constexpr (kMinimum) {
+    scale_and_add(to, group.numbers, group.scale, group.offset);
+  } else {
+    scale_whole<kFifth ? 16 : 8>(to, group.numbers, group.scale);
+  }
 }
 
 // --- blocks of 256 -------------------------------------------------------------------------------
@@ -148,36 +146,36 @@ RunScales run_scales(const Byte* from) {
   return runs;
 }
 
-// Byte i of each 32 has the low four bits of number i of two runs, one after the other.
-void dequantize_q4_k(float* __restrict to, const Byte* __restrict from) {
+// Q4_K, Q5_K. Byte i of each 32 has the low four bits of number i of two runs, one after the other;
+// bit `run` of byte i of the 32 before has the fifth bit of number i of the run.
+template <bool kFifth>
+void unpack_256(DenseGroup* __restrict to, const Byte* __restrict from) {
   const RunScales runs = run_scales(from);
-  const Byte* nibbles = from + 16;
+  const Byte* const fifth = from + 16;
+  const Byte* nibbles = from + (kFifth ? 48 : 16);
   for (int run = 0; run < 8; run += 2, nibbles += 32) {
-    Byte numbers[64];
+    const auto low_bit = static_cast<Byte>(kFifth ? 1U << run : 0U);
+    const auto high_bit = static_cast<Byte>(kFifth ? 2U << run : 0U);
     for (int i = 0; i < 32; ++i) {
-      numbers[i] = nibbles[i] & 0xFU;
-      numbers[32 + i] = static_cast<Byte>(nibbles[i] >> 4);
+      to[run].numbers[i] =
+          static_cast<Byte>((nibbles[i] & 0xFU) | ((fifth[i] & low_bit) != 0 ? 16 : 0));
+      to[run + 1].numbers[i] =
+          static_cast<Byte>(nibbles[i] >> 4 | ((fifth[i] & high_bit) != 0 ? 16 : 0));
     }
-    scale_and_add(to + 32 * run, numbers, runs.scale[run], -runs.minimum[run]);
-    scale_and_add(to + 32 * run + 32, numbers + 32, runs.scale[run + 1], -runs.minimum[run + 1]);
+  }
+  for (int run = 0; run < 8; ++run) {
+    to[run].scale = runs.scale[run];
+    to[run].offset = -runs.minimum[run];
   }
 }
 
-// As Q4_K; bit `run` of byte i of the 32 before has the fifth bit of number i of the run.
-void dequantize_q5_k(float* __restrict to, const Byte* __restrict from) {
-  const RunScales runs = run_scales(from);
-  const Byte* const fifth = from + 16;
-  const Byte* nibbles = from + 48;
-  for (int run = 0; run < 8; run += 2, nibbles += 32) {
-    Byte numbers[64];
-    const auto low_bit = static_cast<Byte>(1U << run);
-    const auto high_bit = static_cast<Byte>(2U << run);
-    for (int i = 0; i < 32; ++i) {
-      numbers[i] = static_cast<Byte>((nibbles[i] & 0xFU) | ((fifth[i] & low_bit) != 0 ? 16 : 0));
-      numbers[32 + i] = static_cast<Byte>(nibbles[i] >> 4 | ((fifth[i] & high_bit) != 0 ? 16 : 0));
-    }
-    scale_and_add(to + 32 * run, numbers, runs.scale[run], -runs.minimum[run]);
-    scale_and_add(to + 32 * run + 32, numbers + 32, runs.scale[run + 1], -runs.minimum[run + 1]);
+template <bool kFifth>
+void dequantize_256(float* to, const Byte* from) {
+  DenseGroup groups[8];
+  unpack_256<kFifth>(groups, from);
+  for (const DenseGroup& group : groups) {
+    scale_and_add(to, group.numbers, group.scale, group.offset);
+    to += kDenseGroup;
   }
 }
 
@@ -208,9 +206,12 @@ void dequantize_q6_k(float* to, const Byte* from) {
   }
 }
 
-template <void (*kBlock)(float*, const Byte*)>
-void each_block(float* to, const Byte* from, std::int64_t num_blocks, WeightBlock block) {
-  for (std::int64_t i = 0; i < num_blocks; ++i) kBlock(to + i * block.size, from + i * block.bytes);
+template <auto kBlock, typename Number>
+void each_block(Number* to, const Byte* from, std::int64_t num_blocks, WeightBlock block) {
+  constexpr std::int64_t kNumbers = std::is_same_v<Number, DenseGroup> ? kDenseGroup : 1;
+  for (std::int64_t i = 0; i < num_blocks; ++i) {
+    kBlock(to + i * block.size / kNumbers, from + i * block.bytes);
+  }
 }
 
 }  // namespace
@@ -228,19 +229,41 @@ void dequantize(float* to, const std::byte* from, std::int64_t num_blocks, Weigh
     case WeightType::kQ8_0:
       return each_block<dequantize_q8_0>(to, bytes, num_blocks, block);
     case WeightType::kQ4_0:
-      return each_block<dequantize_q4_0>(to, bytes, num_blocks, block);
+      return each_block<dequantize_32<false, false>>(to, bytes, num_blocks, block);
     case WeightType::kQ4_1:
-      return each_block<dequantize_q4_1>(to, bytes, num_blocks, block);
+      return each_block<dequantize_32<true, false>>(to, bytes, num_blocks, block);
     case WeightType::kQ5_0:
-      return each_block<dequantize_q5_0>(to, bytes, num_blocks, block);
+      return each_block<dequantize_32<false, true>>(to, bytes, num_blocks, block);
     case WeightType::kQ5_1:
-      return each_block<dequantize_q5_1>(to, bytes, num_blocks, block);
+      return each_block<dequantize_32<true, true>>(to, bytes, num_blocks, block);
     case WeightType::kQ4K:
-      return each_block<dequantize_q4_k>(to, bytes, num_blocks, block);
+      return each_block<dequantize_256<false>>(to, bytes, num_blocks, block);
     case WeightType::kQ5K:
-      return each_block<dequantize_q5_k>(to, bytes, num_blocks, block);
+      return each_block<dequantize_256<true>>(to, bytes, num_blocks, block);
     case WeightType::kQ6K:
       return each_block<dequantize_q6_k>(to, bytes, num_blocks, block);
+  }
+}
+
+void unpack_groups(DenseGroup* to, const std::byte* from, std::int64_t num_blocks,
+                   WeightType type) {
+  const auto* const bytes = reinterpret_cast<const Byte*>(from);
+  const WeightBlock block = block_of(type);
+  switch (type) {
+    case WeightType::kQ4_0:
+      return each_block<unpack_32<false, false>>(to, bytes, num_blocks, block);
+    case WeightType::kQ4_1:
+      return each_block<unpack_32<true, false>>(to, bytes, num_blocks, block);
+    case WeightType::kQ5_0:
+      return each_block<unpack_32<false, true>>(to, bytes, num_blocks, block);
+    case WeightType::kQ5_1:
+      return each_block<unpack_32<true, true>>(to, bytes, num_blocks, block);
+    case WeightType::kQ4K:
+      return each_block<unpack_256<false>>(to, bytes, num_blocks, block);
+    case WeightType::kQ5K:
+      return each_block<unpack_256<true>>(to, bytes, num_blocks, block);
+    default:
+      assert(group_bits(type) != 0);
   }
 }
 

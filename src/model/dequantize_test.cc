@@ -169,6 +169,31 @@ TEST(Dequantize, EveryNumberIsTheF32NearestToItsDefinition) {
   }
 }
 
+TEST(Dequantize, GroupsOfFewBitsStandForTheSameNumbers) {
+  for (const WeightType type : kInBlocks) {
+    const bool is_known = type != WeightType::kQ8_0 && type != WeightType::kQ6K;
+    ASSERT_EQ(group_bits(type) != 0, is_known);
+    if (!is_known) continue;
+    EXPECT_TRUE(rc::check(std::string(to_string(type)), [type] {
+      Bytes blocks = random_block(type);
+      const Bytes second = random_block(type);
+      blocks.insert(blocks.end(), second.begin(), second.end());
+      const WeightMatrix matrix = {type, 1, 2 * block_of(type).size,
+                                   reinterpret_cast<const std::byte*>(blocks.data())};
+      const std::vector<float> numbers = numbers_of(matrix, 0);
+      std::vector<DenseGroup> groups(numbers.size() / kDenseGroup);
+      read_groups(groups, matrix, 0);
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        const DenseGroup& group = groups[i / kDenseGroup];
+        const int number = group.numbers[i % kDenseGroup];
+        RC_ASSERT(number < 1 << group_bits(type));
+        const double exact = double{group.scale} * number + group.offset;
+        RC_ASSERT(numbers[i] == static_cast<float>(exact));
+      }
+    }));
+  }
+}
+
 TEST(Dequantize, EveryF16AndBf16IsItsValue) {
   std::vector<std::uint16_t> stored(65536);
   for (std::size_t i = 0; i < stored.size(); ++i) stored[i] = static_cast<std::uint16_t>(i);

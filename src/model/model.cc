@@ -27,18 +27,27 @@ class Loader {
     taken_.insert(name);
     return file_.matrix(name, rows, cols);
   }
-  // The rows of all of them, one after another.
+  // The rows of all of them, one after another; in the file's 4 or 5 bits where all have so few.
   DenseWeights pack(const std::vector<WeightMatrix>& parts) {
     std::int64_t rows = 0;
     for (const WeightMatrix& part : parts) {
       rows += part.rows;
       packed_bytes_ += part.size_bytes();
     }
-    const auto read = [&](std::span<float> to, std::int64_t row) {
+    const auto of_row = [&](std::int64_t row, const auto& read) {
       for (const WeightMatrix& part : parts) {
-        if (row < part.rows) return read_row(to, part, row);
+        if (row < part.rows) return read(part, row);
         row -= part.rows;
       }
+    };
+    if (const int bits = common_bits(parts); bits != 0) {
+      const auto read = [&](std::span<DenseGroup> to, std::int64_t row) {
+        of_row(row, [&](const WeightMatrix& part, std::int64_t at) { read_groups(to, part, at); });
+      };
+      return {bits, rows, parts.front().cols, read, pool_};
+    }
+    const auto read = [&](std::span<float> to, std::int64_t row) {
+      of_row(row, [&](const WeightMatrix& part, std::int64_t at) { read_row(to, part, at); });
     };
     return {options_.products, rows, parts.front().cols, read, pool_};
   }
@@ -55,6 +64,17 @@ class Loader {
   }
 
  private:
+  // 0: not in groups of few bits.
+  int common_bits(const std::vector<WeightMatrix>& parts) const {
+    if (options_.products != DenseType::kInt8) return 0;
+    int bits = 4;
+    for (const WeightMatrix& part : parts) {
+      if (group_bits(part.type) == 0) return 0;
+      bits = std::max(bits, group_bits(part.type));
+    }
+    return bits;
+  }
+
   const WeightFile& file_;
   const ModelOptions& options_;
   ThreadPool* pool_;

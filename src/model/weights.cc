@@ -65,6 +65,28 @@ void read_row(std::span<float> to, const WeightMatrix& matrix, std::int64_t row)
                     matrix.cols / block_of(matrix.type).size, matrix.type);
 }
 
+int group_bits(WeightType type) {
+  switch (type) {
+    case WeightType::kQ4_0:
+    case WeightType::kQ4_1:
+    case WeightType::kQ4K:
+      return 4;
+    case WeightType::kQ5_0:
+    case WeightType::kQ5_1:
+    case WeightType::kQ5K:
+      return 5;
+    default:
+      return 0;
+  }
+}
+
+void read_groups(std::span<DenseGroup> to, const WeightMatrix& matrix, std::int64_t row) {
+  assert(std::ssize(to) * kDenseGroup == matrix.cols);
+  assert(0 <= row && row < matrix.rows);
+  model::unpack_groups(to.data(), matrix.data + row * matrix.row_bytes(),
+                       matrix.cols / block_of(matrix.type).size, matrix.type);
+}
+
 struct WeightFile::State {
   explicit State(const std::string& path_of_file)
       : path(path_of_file), file(path), header(read_gguf_header(bytes(), path)) {
