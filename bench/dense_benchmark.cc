@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lacuna/dense.h"
+#include "lacuna/memory.h"
 
 namespace {
 
@@ -48,11 +49,12 @@ void multiply_rows(benchmark::State& state, int bits) {
   DenseRows rows(type);
   rows.set(numbers.data(), num_rows, inputs, &pool);
   const std::int64_t stride = weights.front().padded_outputs();
-  std::vector<float> out(static_cast<std::size_t>(num_rows * stride));
+  lacuna::Memory memory(num_rows * stride * std::int64_t{sizeof(float)});
+  auto* const out = reinterpret_cast<float*>(memory.data());
   std::size_t turn = 0;
   for (auto _ : state) {
-    multiply(out.data(), stride, rows, weights[turn++ % weights.size()], &pool);
-    benchmark::DoNotOptimize(out.data());
+    multiply(out, stride, rows, weights[turn++ % weights.size()], &pool);
+    benchmark::DoNotOptimize(out);
   }
   const auto times = static_cast<double>(state.iterations());
   state.counters["operations"] = benchmark::Counter(

@@ -26,17 +26,17 @@ struct PlanKind {
   friend bool operator==(const PlanKind&, const PlanKind&) = default;
 };
 
-// Numbers of all rows of a pass. Grows to the largest pass and stays.
+// Numbers of all rows of a pass, in large pages. Grows to the largest pass and stays.
 class Buffer {
  public:
   float* take(std::int64_t rows, std::int64_t width) {
-    const auto size = static_cast<std::size_t>(rows * width);
-    if (numbers_.size() < size) numbers_.resize(size);
-    return numbers_.data();
+    const std::int64_t bytes = rows * width * std::int64_t{sizeof(float)};
+    if (numbers_.size() < bytes) numbers_ = Memory(bytes);
+    return reinterpret_cast<float*>(numbers_.data());
   }
 
  private:
-  std::vector<float> numbers_;
+  Memory numbers_;
 };
 
 LayerTable checked(const Model::State& model, const LayerTable& table) {
