@@ -82,7 +82,8 @@ class Documents(unittest.TestCase):
         found = bench("--model", path, *QUICK, "--length", 100, "--generate", 4, "--file",
                       ROOT / "README.md")
         self.assertTrue(found["rows"][0]["as_predicted"])
-        self.assertLess(found["file_weight_bytes"], found["weight_bytes"])
+        # Q4_1 and Q8_0: read in the file's own bits.
+        self.assertEqual(found["file_weight_bytes"], found["weight_bytes"])
 
 
 class Texts(unittest.TestCase):

@@ -28,15 +28,16 @@ def machine_line(document):
 def goals(document):
     """Every line that is wanted; one that is not reached is bold."""
     text = machine_line(document)
-    text += ("| what | beside | wanted | measured | p10..p90 |\n"
-             "| --- | --- | ---: | ---: | ---: |\n")
+    text += ("| what | Lacuna's form | beside | wanted | measured | p10..p90 |\n"
+             "| --- | --- | --- | ---: | ---: | ---: |\n")
     for goal in document["goals"]:
         unit, value = goal["unit"], goal["value"]
         wanted = "–" if goal["bound"] is None else f"≤ {number(unit, goal['bound'])}"
         measured = "–" if value is None else number(unit, value["p50"])
         spread = "–" if value is None else f"{number(unit, value['p10'])}..{number(unit, value['p90'])}"
         measured = measured if goal["met"] or value is None else f"**{measured}**"
-        text += f"| {goal['what']} | {goal['peer'] or '–'} | {wanted} | {measured} | {spread} |\n"
+        text += (f"| {goal['what']} | {goal['ours'] or '–'} | {goal['peer'] or '–'} | {wanted} "
+                 f"| {measured} | {spread} |\n")
     return text
 
 
@@ -81,7 +82,7 @@ def times(document):
         lines = []
         for idx, row in enumerate(rounds[0]["ours"]["rows"] if rounds else []):
             load = statistics.median(one["ours"]["load_seconds"] for one in rounds)
-            lines.append((f"**Lacuna**, {row['table']}", our_median(result, idx, FIRST),
+            lines.append((f"**Lacuna**, {row['form']}", our_median(result, idx, FIRST),
                           our_median(result, idx, STEP), load, len(rounds)))
         for peer in result["peers"]:
             ran = [one["peers"][peer["name"]] for one in rounds if peer["name"] in one["peers"]]
@@ -98,7 +99,7 @@ def times(document):
 
 def parts(document):
     """Where our time goes: prompt and step, each table of a case a column."""
-    columns = [(result, idx, row["table"]) for result in document["results"] if result["rounds"]
+    columns = [(result, idx, row["form"]) for result in document["results"] if result["rounds"]
                for idx, row in enumerate(result["rounds"][0]["ours"]["rows"])]
     text = "| part |" + "".join(f" {result['name']}, {table}: prompt, s | a step, ms |"
                                 for result, _, table in columns)
@@ -136,10 +137,10 @@ def quantities(document):
                      ("bytes of K and V read, all steps", said["kv_read_bytes"],
                       row["predicted_read_bytes"], row["read_bytes"])]
             for what, needed, predicted, measured in lines:
-                text += (f"| {result['name']} | {row['table']} | {what} | {needed:,} | {predicted:,} "
+                text += (f"| {result['name']} | {row['form']} | {what} | {needed:,} | {predicted:,} "
                          f"| {measured:,} | {measured - predicted:,} |\n")
             hops = "–" if said["hops"] is None else said["hops"]
-            text += (f"| {result['name']} | {row['table']} | hops from the first token to the last "
+            text += (f"| {result['name']} | {row['form']} | hops from the first token to the last "
                      f"| {hops} | {hops} | – | – |\n")
     return text
 

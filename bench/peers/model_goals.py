@@ -11,8 +11,16 @@ LLAMA, OPENVINO = "llama.cpp", "OpenVINO GenAI"
 FIRST, STEP = "first_token_seconds", "step_seconds"
 
 
-def median_of_ours(one, key, table=0):
-    return one["ours"]["rows"][table][key]["p50"]
+def median_of_ours(one, key, idx=0):
+    return one["ours"]["rows"][idx][key]["p50"]
+
+
+def fastest_of_ours(result, key, table):
+    """The row of the table'th layer table whose keys make it the fastest."""
+    rows = result["rounds"][0]["ours"]["rows"]
+    return min((idx for idx, row in enumerate(rows) if row["table"] == rows[table]["table"]),
+               key=lambda idx: statistics.median(median_of_ours(one, key, idx)
+                                                 for one in result["rounds"]))
 
 
 def seconds_of_peer(result, name, key):
@@ -33,18 +41,21 @@ def fastest(result, key, engine=None, kind="dense"):
 
 
 def over_peer(key, engine=None, kind="dense", table=0):
-    """Our seconds over those of the peer's fastest form."""
+    """The seconds of our fastest form over those of the peer's."""
     def values(result):
+        idx = fastest_of_ours(result, key, table)
         name = fastest(result, key, engine, kind)
         theirs = seconds_of_peer(result, name, key) if name else []
-        return name, [median_of_ours(one, key, table) / seconds
-                      for one, seconds in zip(result["rounds"], theirs) if seconds is not None]
+        return result["rounds"][0]["ours"]["rows"][idx]["form"], name, [
+            median_of_ours(one, key, idx) / seconds
+            for one, seconds in zip(result["rounds"], theirs) if seconds is not None]
     return values
 
 
 def of_ours(function):
-    """A figure of a round of ours, beside which there is no peer."""
-    return lambda result: (None, [function(one["ours"], result) for one in result["rounds"]])
+    """A figure of a round of ours with bf16 keys, beside which there is no peer."""
+    return lambda result: (result["rounds"][0]["ours"]["rows"][0]["form"], None,
+                           [function(one["ours"], result) for one in result["rounds"]])
 
 
 def over_bound(one, _result):
@@ -53,7 +64,7 @@ def over_bound(one, _result):
 
 
 def seconds_over_pairs(one, _result):
-    own, window = one["rows"]
+    own, window = one["rows"][:2]
     seconds = (window["prefill_parts_seconds"]["attention"]
                / own["prefill_parts_seconds"]["attention"])
     return seconds / (window["executed_pairs"] / own["executed_pairs"])
@@ -112,12 +123,12 @@ GOALS = (
 
 
 def goal_of(what, result, unit, bound, values):
-    peer, found = values(result) if result and result["rounds"] else (None, [])
+    ours, peer, found = values(result) if result and result["rounds"] else (None, None, [])
     value = percentiles(found) if found else None
     worst = value and (max(found, key=abs) if unit == "bytes" else value["p50"])
     met = value is not None and (bound is None or abs(worst) <= bound)
-    return {"what": what, "unit": unit, "bound": bound, "at_most": True, "peer": peer, "value": value,
-            "met": met}
+    return {"what": what, "unit": unit, "bound": bound, "at_most": True, "ours": ours, "peer": peer,
+            "value": value, "met": met}
 
 
 def goals_of(results):
@@ -132,7 +143,8 @@ def goal_text(goal):
 
     def number(value):
         return f"{scale * value:.3g}{unit}"
-    text = goal["what"] + (f" ({goal['peer']})" if goal["peer"] else "")
+    forms = [form for form in (goal["ours"], goal["peer"]) if form]
+    text = goal["what"] + (f" ({'; '.join(forms)})" if forms else "")
     if goal["bound"] is not None:
         text += f": wanted ≤ {number(goal['bound'])}"
     if goal["value"] is None:
@@ -146,7 +158,7 @@ def times_text(result):
     if not rounds:
         return f"{result['name']}: no round is done\n"
     text = f"{result['name']}: seconds to the first token, ms of a later one\n"
-    lines = [(f"Lacuna, {row['table']}", *([median_of_ours(one, key, idx) for one in rounds]
+    lines = [(f"Lacuna, {row['form']}", *([median_of_ours(one, key, idx) for one in rounds]
                                            for key in (FIRST, STEP)))
              for idx, row in enumerate(rounds[0]["ours"]["rows"])]
     lines += [(peer["name"], *([one for one in seconds_of_peer(result, peer["name"], key)

@@ -84,10 +84,13 @@ CASES = (Case(*SMOLLM2, 960, OPENVINO_FORMS + LLAMA_FORMS),
          Case(*GEMMA, 1024, LLAMA_WINDOW_FORMS),
          Case(*SMOLLM2, 8128, OPENVINO_FORMS + SPARSE_FORMS + LLAMA_FORMS, (WINDOW,)),
          Case(*GEMMA, 32512, LLAMA_WINDOW_FORMS))
+OUR_KV = ("bf16", "int8")
 SHORT_TOKENS = 1024  # the lengths of --quick
 
 FORMATS = {
-    "Lacuna": {"weights": "8 bits, a scale for each 32 inputs", "kv": "bf16",
+    "Lacuna": {"weights": "as the file stores them where in 4 or 5 bits with a scale for each 32 "
+                          "inputs; 8 bits with such scales where not",
+               "kv": "bf16, unless the form says so",
                "activations": "f32, in products 8 bits with a scale for each 32 inputs"},
     LLAMA: {"weights": "as the file stores them", "kv": "f16, unless the form says so",
             "activations": "f32, in products 8 bits with a scale for each 32 inputs or 256"},
@@ -116,22 +119,33 @@ def answer_of(command, format_name):
     return document
 
 
-def our_round(document, case):
-    """What is kept of a lacuna-bench-model document: a row for each table, the model's own first."""
-    rows = [{key: row[key] for key in ROW_KEYS} for row in document["rows"]
-            if row["length_tokens"] == case.length_tokens]
+def our_rows(document, case):
+    """A row of a lacuna-bench-model document for each table, the model's own first."""
+    kv_dtype = document["kv_dtype"]
+    keys = "" if kv_dtype == OUR_KV[0] else f", {kv_dtype} KV"
+    rows = [{"form": row["table"] + keys, **{key: row[key] for key in ROW_KEYS}}
+            for row in document["rows"] if row["length_tokens"] == case.length_tokens]
     if len(rows) != 1 + len(case.against):
         raise ValueError(f"{case.name}: {len(rows)} rows came, wanted {1 + len(case.against)}")
-    return {**{key: document[key] for key in DOCUMENT_KEYS}, "rows": rows}
+    return rows
+
+
+def our_round(documents, case):
+    """What is kept of the documents, one for each type of keys."""
+    return {**{key: documents[0][key] for key in DOCUMENT_KEYS},
+            "rows": [row for document in documents for row in our_rows(document, case)]}
 
 
 def ours(options, case):
-    command = [options.program, "bench", "model", "--model", MODELS / case.file, "--length",
-               case.length_tokens, "--generate", STEPS + 1, "--repetitions", 1, "--threads",
-               options.threads, "--json"]
-    for table in case.against:
-        command += ["--against", table]
-    return our_round(answer_of(command, "lacuna-bench-model"), case)
+    documents = []
+    for kv_dtype in OUR_KV:
+        command = [options.program, "bench", "model", "--model", MODELS / case.file, "--length",
+                   case.length_tokens, "--generate", STEPS + 1, "--repetitions", 1, "--threads",
+                   options.threads, "--kv-dtype", kv_dtype, "--json"]
+        for table in case.against:
+            command += ["--against", table]
+        documents.append(answer_of(command, "lacuna-bench-model"))
+    return our_round(documents, case)
 
 
 def prediction(document):
@@ -146,11 +160,12 @@ def prediction(document):
 
 
 def predictions(options, case):
-    """For each table of ours, and for all layers full."""
+    """For each row of ours, and for all layers full."""
     found = []
-    for table in (None, *case.against, "full"):
+    rows = [(table, kv_dtype) for kv_dtype in OUR_KV for table in (None, *case.against)]
+    for table, kv_dtype in [*rows, ("full", OUR_KV[0])]:
         command = [options.program, "cost", "--model", MODELS / case.file, "--prompt",
-                   case.length_tokens, "--generate", STEPS, "--json"]
+                   case.length_tokens, "--generate", STEPS, "--kv-dtype", kv_dtype, "--json"]
         command += ["--attend", table] if table else []
         found.append({"table": table or "own", **prediction(answer_of(command, "lacuna-cost"))})
     return found

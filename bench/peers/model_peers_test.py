@@ -34,9 +34,9 @@ def our_row(length, table="own", first=1.0, step=0.01, **changes):
             "read_bytes": 640, **changes}
 
 
-def bench_model(rows, version=1):
+def bench_model(rows, version=1, kv_dtype="bf16"):
     return {"format": "lacuna-bench-model", "format_version": version, "load_seconds": 0.25,
-            "weight_bytes": 20, "file_weight_bytes": 10, "products": "int8", "kv_dtype": "bf16",
+            "weight_bytes": 20, "file_weight_bytes": 10, "products": "int8", "kv_dtype": kv_dtype,
             "isa": "avx2", "peak_memory_bytes": 1 << 20, "rows": rows, "more": 1}
 
 
@@ -51,7 +51,7 @@ def result(name, rounds, peers=()):
     model, length = name.split()
     return {"name": name, "model": model, "length_tokens": int(length), "num_steps": 32,
             "predicted": [{"table": "full", "paged_held_bytes": 16384}], "peers": list(peers),
-            "rounds": [{"ours": model_peers.our_round(bench_model(rows),
+            "rounds": [{"ours": model_peers.our_round([bench_model(rows)],
                                                       model_peers.Case(model, "", int(length), (),
                                                                        (WINDOW,) * (len(rows) - 1))),
                         "peers": {peer: {FIRST: spread(first), STEP: spread(step)}
@@ -93,9 +93,19 @@ class Comparing(unittest.TestCase):
         self.assertEqual(fastest(found, FIRST, "OpenVINO GenAI"), OV_BF16)
 
     def test_ratios_are_taken_round_by_round(self):
-        self.assertEqual(over_peer(FIRST, "OpenVINO GenAI")(long_smollm2()), (OV, [0.4, 0.8]))
+        self.assertEqual(over_peer(FIRST, "OpenVINO GenAI")(long_smollm2()), ("own", OV, [0.4, 0.8]))
         self.assertEqual(over_peer(FIRST, "OpenVINO GenAI", "sparse", 1)(long_smollm2()),
-                         (SPARSE, [0.625, 0.5]))
+                         (WINDOW, SPARSE, [0.625, 0.5]))
+
+    def test_ours_stands_with_its_fastest_keys_for_each_figure(self):
+        case = model_peers.Case("smollm2-135m", "", 8128, (), ())
+        found = {**long_smollm2(), "rounds": [
+            {"ours": model_peers.our_round([bench_model([our_row(8128, first=10.0, step=0.03)]),
+                                            bench_model([our_row(8128, first=12.0, step=0.02)],
+                                                        kv_dtype="int8")], case),
+             "peers": {OV: {FIRST: spread(20.0), STEP: spread(0.04)}}}]}
+        self.assertEqual(over_peer(FIRST)(found), ("own", OV, [0.5]))
+        self.assertEqual(over_peer(STEP)(found), ("own, int8 KV", OV, [0.5]))
 
     def test_only_the_fastest_forms_are_timed_again(self):
         forms = [model_peers.llama("slow"), model_peers.llama("first"), model_peers.llama("step"),
@@ -165,9 +175,9 @@ class Goals(unittest.TestCase):
 
     def test_text_names_peer_bound_and_value(self):
         texts = "".join(map(model_goals.goal_text, goals_of([long_smollm2()])))
-        self.assertIn(f"over OpenVINO GenAI, dense ({OV}): wanted ≤ 0.75×, measured 0.6× (0.44×..",
+        self.assertIn(f"over OpenVINO GenAI, dense (own; {OV}): wanted ≤ 0.75×, measured 0.6× (0.44×..",
                       texts)
-        self.assertIn("executed pairs: wanted ≤ 1.18×, measured 1.2× (1.2×..1.2×)  (not reached)",
+        self.assertIn("executed pairs (own): wanted ≤ 1.18×, measured 1.2× (1.2×..1.2×)  (not reached)",
                       texts)
         self.assertIn("load time: wanted ≤ 1.5 s, not timed", texts)
 
@@ -183,14 +193,14 @@ class Input(unittest.TestCase):
 
     def test_a_row_for_each_table_is_kept_with_what_is_used(self):
         rows = [{**our_row(8128), "other": 1}, our_row(8128, WINDOW), our_row(960)]
-        kept = model_peers.our_round(bench_model(rows), self.CASE)
+        kept = model_peers.our_round([bench_model(rows)], self.CASE)
         self.assertEqual([row["table"] for row in kept["rows"]], ["own", WINDOW])
         self.assertNotIn("other", kept["rows"][0])
         self.assertEqual((kept["load_seconds"], kept["file_weight_bytes"]), (0.25, 10))
 
     def test_a_missing_table_is_an_error(self):
         with self.assertRaisesRegex(ValueError, "m 8128: 1 rows came, wanted 2"):
-            model_peers.our_round(bench_model([our_row(8128)]), self.CASE)
+            model_peers.our_round([bench_model([our_row(8128)])], self.CASE)
 
     def test_another_format_is_refused(self):
         for document in (bench_model([], version=2), {"format": "x", "format_version": 1}, {}):
@@ -255,7 +265,7 @@ class Runs(unittest.TestCase):
 
     @staticmethod
     def answer(*_):
-        return model_peers.our_round(bench_model([our_row(64)]), Runs.CASE)
+        return model_peers.our_round([bench_model([our_row(64)])], Runs.CASE)
 
     def test_all_forms_run_once_and_the_fastest_in_every_round(self):
         peers = [Peer([1, 2, 3]), Peer([9, 9, 9])]

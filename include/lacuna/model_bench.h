@@ -56,13 +56,23 @@ struct ModelLayer {
   ModelLayer& operator+=(const ModelLayer& other);  // `attend` stays
 };
 
+// What an exact figure is a figure of.
+enum class Quantity { kPairs, kState, kBytes };
+
 // Figures of a layer that must be as predicted, by their names in JSON.
 struct ExactFigure {
+  Quantity quantity;
   std::string_view name;
   std::int64_t ModelLayer::*predicted;
   std::int64_t ModelLayer::*measured;
 };
 std::span<const ExactFigure> exact_figures();  // held bytes aside
+
+// One that is not as predicted, in one line with its layer and both values.
+struct ModelFault {
+  Quantity quantity;
+  std::string text;
+};
 
 // Layers of a row that read alike.
 struct ModelKind {
@@ -101,8 +111,7 @@ struct ModelRow {
   std::vector<ModelRound> rounds;
 
   bool as_predicted() const;
-  // Each exact figure that is not as predicted, in one line with its layer and both values.
-  std::vector<std::string> faults() const;
+  std::vector<ModelFault> faults() const;
   ModelLayer sum() const;
   double step_read_bytes() const;  // K and V, the mean over the steps
   // The statistics are over the rounds, those of steps over all steps of all rounds. REQUIRES: a

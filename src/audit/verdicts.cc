@@ -79,7 +79,7 @@ class Judge {
 
   void pairs(const AuditedTable& table) {
     const ModelLayer sum = table.row.sum();
-    exact_figure(table, "pairs", "pairs is",
+    exact_figure(table, "pairs", Quantity::kPairs,
                  fmt::format("{} pairs executed for the prompt and {} in the steps, {} and {} of "
                              "them needed: each layer as predicted",
                              sum.pairs, sum.step_pairs, sum.needed_pairs, sum.step_needed_pairs),
@@ -88,7 +88,7 @@ class Judge {
   }
 
   void state(const AuditedTable& table) {
-    exact_figure(table, "state", "_bytes ",
+    exact_figure(table, "state", Quantity::kState,
                  fmt::format("{} bytes held after the prompt, {} after the last step: each layer "
                              "as predicted at every step, and nothing else lives in the pool",
                              table.row.live_bytes.front(), table.row.live_bytes.back()),
@@ -100,7 +100,7 @@ class Judge {
   void bytes(const AuditedTable& table) {
     if (table.row.problem.num_steps() == 0) return;
     exact_figure(
-        table, "bytes", "read_bytes is",
+        table, "bytes", Quantity::kBytes,
         fmt::format("{} bytes of keys and values read in {} steps, in tiles of {} keys, as "
                     "predicted; the pages that they lie on have {}",
                     table.row.sum().read_bytes, table.row.problem.num_steps(), kernel_tile().k,
@@ -109,16 +109,14 @@ class Judge {
     because(audit::cause_of_pairs(table.row));
   }
 
-  // The first fault that has these words, or what holds.
-  void exact_figure(const AuditedTable& table, std::string name, std::string_view words,
+  // The quantity's first fault, or what holds.
+  void exact_figure(const AuditedTable& table, std::string name, Quantity quantity,
                     std::string holds, std::string next) {
-    for (const std::string& fault : table.row.faults()) {
-      if (fault.find(words) == std::string::npos) continue;
-      if (name == "state" && fault.find("read_bytes") != std::string::npos) continue;
-      return add(std::move(name), VerdictKind::kExact, false, name_of(table), fault,
-                 std::move(next));
-    }
-    add(std::move(name), VerdictKind::kExact, true, name_of(table), std::move(holds), "");
+    const std::vector<ModelFault> faults = table.row.faults();
+    const auto first = std::ranges::find(faults, quantity, &ModelFault::quantity);
+    const bool is_as_predicted = first == faults.end();
+    add(std::move(name), VerdictKind::kExact, is_as_predicted, name_of(table),
+        is_as_predicted ? std::move(holds) : first->text, std::move(next));
   }
 
   static std::string layer_text(const std::optional<int>& layer) {
@@ -151,8 +149,7 @@ class Judge {
     add("hops", VerdictKind::kExact, true, name_of(table), text, "");
   }
 
-  // ---- Speed
-  // --------------------------------------------------------------------------------------
+  // ---- Speed --------------------------------------------------------------------------------
 
   void dense_mask(const AuditedTable& table) {
     const ModelLayer sum = table.row.sum();
@@ -258,8 +255,7 @@ class Judge {
                   "spread the work over the pool's threads: as it is, the others wait"});
   }
 
-  // ---- Quality
-  // ------------------------------------------------------------------------------------
+  // ---- Quality ------------------------------------------------------------------------------
 
   // Of paired differences, so that the text's own spread is not in it.
   struct Difference {

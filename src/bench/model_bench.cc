@@ -64,12 +64,14 @@ bool ModelLayer::as_predicted() const {
 
 std::span<const ExactFigure> exact_figures() {
   static constexpr std::array<ExactFigure, 5> kFigures = {{
-      {"needed_pairs", &ModelLayer::predicted_needed_pairs, &ModelLayer::needed_pairs},
-      {"executed_pairs", &ModelLayer::predicted_pairs, &ModelLayer::pairs},
-      {"step_needed_pairs", &ModelLayer::predicted_step_needed_pairs,
+      {Quantity::kPairs, "needed_pairs", &ModelLayer::predicted_needed_pairs,
+       &ModelLayer::needed_pairs},
+      {Quantity::kPairs, "executed_pairs", &ModelLayer::predicted_pairs, &ModelLayer::pairs},
+      {Quantity::kPairs, "step_needed_pairs", &ModelLayer::predicted_step_needed_pairs,
        &ModelLayer::step_needed_pairs},
-      {"step_executed_pairs", &ModelLayer::predicted_step_pairs, &ModelLayer::step_pairs},
-      {"read_bytes", &ModelLayer::predicted_read_bytes, &ModelLayer::read_bytes},
+      {Quantity::kPairs, "step_executed_pairs", &ModelLayer::predicted_step_pairs,
+       &ModelLayer::step_pairs},
+      {Quantity::kBytes, "read_bytes", &ModelLayer::predicted_read_bytes, &ModelLayer::read_bytes},
   }};
   return kFigures;
 }
@@ -98,29 +100,32 @@ ModelLayer ModelRow::sum() const {
   return all;
 }
 
-std::vector<std::string> ModelRow::faults() const {
-  std::vector<std::string> faults;
-  const auto differs = [&](std::string_view what, const auto& measured, const auto& predicted) {
-    faults.push_back(fmt::format("{} is {}, predicted {}", what, measured, predicted));
+std::vector<ModelFault> ModelRow::faults() const {
+  std::vector<ModelFault> faults;
+  const auto differs = [&](Quantity of, std::string_view what, std::int64_t measured,
+                           std::int64_t predicted) {
+    faults.push_back({of, fmt::format("{} is {}, predicted {}", what, measured, predicted)});
   };
   for (std::size_t idx = 0; idx < layers.size(); ++idx) {
     const ModelLayer& layer = layers[idx];
     for (const ExactFigure& figure : exact_figures()) {
       if (layer.*figure.measured == layer.*figure.predicted) continue;
-      differs(fmt::format("layer {}: {}", idx, figure.name), layer.*figure.measured,
-              layer.*figure.predicted);
+      differs(figure.quantity, fmt::format("layer {}: {}", idx, figure.name),
+              layer.*figure.measured, layer.*figure.predicted);
     }
     const auto [held, predicted] =
         std::ranges::mismatch(layer.held_bytes, layer.predicted_held_bytes);
     if (held == layer.held_bytes.end()) continue;
     differs(
+        Quantity::kState,
         fmt::format("layer {}: held_bytes after {} steps", idx, held - layer.held_bytes.begin()),
         *held, *predicted);
   }
   const std::vector<std::int64_t> all = sum().predicted_held_bytes;
   const auto [live, predicted] = std::ranges::mismatch(live_bytes, all);
   if (live != live_bytes.end()) {
-    differs(fmt::format("live_bytes of the pool after {} steps", live - live_bytes.begin()), *live,
+    differs(Quantity::kState,
+            fmt::format("live_bytes of the pool after {} steps", live - live_bytes.begin()), *live,
             *predicted);
   }
   return faults;

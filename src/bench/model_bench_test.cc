@@ -80,7 +80,7 @@ TEST(ModelBench, SeesEveryExactFault) {
     options.transformer.planted = planted;
     const ModelBenchResult result = run_model_bench(model, {&asked, 1}, pool, options);
     std::string all;
-    for (const std::string& fault : result.rows.at(0).faults()) all += fault + "\n";
+    for (const ModelFault& fault : result.rows.at(0).faults()) all += fault.text + "\n";
     return all;
   };
   const ModelProblem own = problem(model, "", 60, 9);

@@ -70,9 +70,9 @@ std::vector<ModelProblem> problems_of(const BenchModelFlags& flags, const Subjec
 std::vector<std::string> faults_of(std::span<const ModelRow> rows) {
   std::vector<std::string> faults;
   for (const ModelRow& row : rows) {
-    for (const std::string& fault : row.faults()) {
+    for (const ModelFault& fault : row.faults()) {
       faults.push_back(fmt::format("{} at {} tokens, {}", to_text(row.problem.table),
-                                   row.problem.prompt_tokens, fault));
+                                   row.problem.prompt_tokens, fault.text));
     }
   }
   return faults;
