@@ -9,8 +9,10 @@
 #include "cli/bench_figures.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
+#include "cli/report.h"
 #include "cli/run_model.h"
 #include "lacuna/error.h"
+#include "lacuna/file.h"
 #include "lacuna/stopwatch.h"
 #include "lacuna/system_memory.h"
 
@@ -157,6 +159,10 @@ std::vector<std::string> audit(const AuditFlags& flags,
   report.audit = run_audit(model, exact, tables, pool, options);
   report.peak_memory_bytes = peak_memory_bytes();
   const Json document = audit_document(report);
+  if (!flags.html.empty() && !report.audit.tables.empty()) {
+    write_file(flags.html, audit_page(document));
+    std::fprintf(stderr, "audit: page in %s\n", flags.html.c_str());
+  }
   print(flags.json ? document_text(document) : audit_text(document));
   return faults_of(report.audit, flags.strict);
 }
@@ -180,6 +186,7 @@ void add_audit_flags(CLI::App& app, AuditFlags& flags) {
   add_number(app, "--page-size", flags.page_size, 16, 256, "tokens of a page (64)");
   add_number(app, "--threads", flags.threads, 0, 4096, "threads (0: all CPUs)");
   add_number(app, "--repetitions", flags.repetitions, 1, 1000, "rounds over all tables (3)");
+  app.add_option("--html", flags.html, "file to write a page with pictures into");
   app.add_option("--plant", flags.plant, "run with a fault on purpose, to see it found");
   app.add_flag("--strict", flags.strict, "every verdict that does not hold ends with exit code 1");
   add_json_flag(app, flags.json);

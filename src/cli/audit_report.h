@@ -34,6 +34,7 @@ struct AuditFlags {
   std::int64_t page_size = 64;
   std::int64_t threads = 0;
   std::int64_t repetitions = 3;
+  std::string html;   // file for the page; "": none
   std::string plant;  // a fault on purpose, by name
   bool strict = false;
   bool json = false;

@@ -6,9 +6,12 @@
 namespace lacuna::cli {
 namespace {
 
-// Documents may come from a file: every key is looked for, and what is missing is named.
+// Documents may come from a file: audit_document.h checks their keys, names are made printable
+// here.
 const Json& at(const Json& json, const char* key) { return json.at(key); }
-std::string text_at(const Json& json, const char* key) { return at(json, key).get<std::string>(); }
+std::string text_at(const Json& json, const char* key) {
+  return printable(at(json, key).get<std::string>());
+}
 std::int64_t count_at(const Json& json, const char* key) {
   return at(json, key).get<std::int64_t>();
 }

@@ -12,6 +12,7 @@
 #include "cli/cost_report.h"
 #include "cli/explain.h"
 #include "cli/options.h"
+#include "cli/report.h"
 #include "cli/run_model.h"
 #include "cli/show.h"
 #include "cli/version.h"
@@ -144,12 +145,23 @@ void add_audit(CLI::App& app, AuditFlags& flags, std::vector<std::string>& fault
   verb->footer(
       "Examples:\n"
       "  lacuna audit --model gemma-3-270m-q4_k_m.gguf --prompt 8192 --against full \\\n"
-      "      --against 'window(512)'\n"
+      "      --against 'window(512)' --html audit.html\n"
       "  lacuna audit --model model.gguf --claim said.json --json\n"
       "  lacuna audit --model model.gguf --plant keep-all\n"
       "An exact figure that is not as predicted (pairs, bytes held, bytes read, a change before a\n"
       "path lets it be) ends with exit code 1; a time that is not, only with --strict.");
   verb->callback([&flags, &faults] { faults = audit(flags, print); });
+}
+
+void add_report(CLI::App& app, ReportFlags& flags) {
+  CLI::App* verb = app.add_subcommand(
+      "report", "an audit's text and page again, from its JSON alone; or two audits side by side");
+  add_report_flags(*verb, flags);
+  verb->footer(
+      "Examples:\n"
+      "  lacuna report audit.json --html audit.html\n"
+      "  lacuna report --compare before.json after.json");
+  verb->callback([&flags] { report(flags, print); });
 }
 
 void add_run(CLI::App& app, RunFlags& flags) {
@@ -219,6 +231,7 @@ int run(int argc, char** argv) {
   ExplainFlags explain;
   RunFlags run_flags;
   AuditFlags audit_flags;
+  ReportFlags report_flags;
   BenchFlags bench;
   std::vector<std::string> faults;
   add_show(app, show);
@@ -227,6 +240,7 @@ int run(int argc, char** argv) {
   add_explain(app, explain, faults);
   add_run(app, run_flags);
   add_audit(app, audit_flags, faults);
+  add_report(app, report_flags);
   add_bench(app, bench, faults);
   try {
     app.parse(argc, argv);

@@ -1,0 +1,157 @@
+#include "cli/audit_page_charts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "cli/mask.h"
+#include "lacuna/error.h"
+#include "lacuna/statistics.h"
+#include "lacuna/svg.h"
+
+namespace lacuna::cli {
+namespace {
+
+constexpr std::int64_t kMaskCells = 64;
+constexpr std::int64_t kLongestMask = 1 << 24;  // the longest prompt that an audit takes
+constexpr std::size_t kMostMasks = 8;
+constexpr std::size_t kMostSeries = 8;
+constexpr std::size_t kMostPoints = 256;
+
+std::string figure_html(const std::string& svg) { return "<div class=\"box\">" + svg + "</div>\n"; }
+
+// A name from a document must neither open a file nor ask for rows that are counted one by one.
+bool can_be_drawn(const Attend& attend) {
+  for (const HeadGroup& group : attend.groups) {
+    for (const Term& term : group.attend) {
+      if (std::holds_alternative<Random>(term) || std::holds_alternative<RandomBlocks>(term) ||
+          std::holds_alternative<GlobalTokens>(term)) {
+        return false;
+      }
+    }
+  }
+  return !attend.groups.empty();
+}
+
+std::string mask_html(const std::string& attend, const Json& document) {
+  const std::string name = "<code>" + xml_escaped(attend) + "</code>";
+  const auto no_picture = [&](const std::string& why) {
+    return "<p>" + name + ": no picture, " + xml_escaped(why) + "</p>\n";
+  };
+  if (attend.find("file") != std::string::npos) return no_picture("its keys are in a file");
+  try {
+    const bool causal = document.at("model").at("causal").get<bool>();
+    const auto length = document.at("request").at("prompt_tokens").get<std::int64_t>();
+    const LayerTable table = parse_layers(attend, 1, causal);
+    const Attend& reads = table.layers.front().attend;
+    if (length < 1 || length > kLongestMask || !can_be_drawn(reads)) {
+      return no_picture("its keys depend on more than the length");
+    }
+    std::string html;
+    for (const HeadGroup& group : reads.groups) {
+      const Topology topology(group.attend, causal);
+      html += figure_html(mask_svg(mask_of(topology, length, kMaskCells).picture(attend)));
+    }
+    return html;
+  } catch (const Error& error) {
+    return no_picture(error.what());
+  }
+}
+
+// The median over the rounds at each step. Of many steps each point is the highest of its
+// neighbours, so that a spike stays.
+ChartSeries steps_of(const Json& table) {
+  ChartSeries series{.name = table.at("table").get<std::string>()};
+  std::vector<double> medians;
+  for (std::size_t step = 0;; ++step) {
+    std::vector<double> samples;
+    for (const Json& round : table.at("rounds")) {
+      const Json& seconds = round.at("step_seconds");
+      if (step < seconds.size()) samples.push_back(1e3 * seconds[step].get<double>());
+    }
+    if (samples.empty()) break;
+    medians.push_back(statistics_of(samples).p50);
+  }
+  const std::size_t stride = (medians.size() + kMostPoints - 1) / kMostPoints;
+  for (std::size_t begin = 0; begin < medians.size(); begin += stride) {
+    const auto first = medians.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto last =
+        medians.begin() + static_cast<std::ptrdiff_t>(std::min(begin + stride, medians.size()));
+    series.x.push_back(static_cast<double>(begin + 1));
+    series.y.push_back(*std::max_element(first, last));
+  }
+  return series;
+}
+
+std::string chart_html(const Chart& chart) {
+  if (chart.series.empty()) return "<p>nothing was timed</p>\n";
+  return figure_html(chart_svg(chart));
+}
+
+double best_bandwidth(const Json& table) {
+  double best = 0;
+  for (const Json& round : table.at("rounds")) {
+    best = std::max(best, round.at("read_bytes_per_s").get<double>());
+  }
+  return best;
+}
+
+}  // namespace
+
+std::string masks_html(const Json& document) {
+  std::set<std::string> seen;
+  std::string html;
+  for (const Json& table : document.at("tables")) {
+    for (const Json& kind : table.at("kinds")) {
+      const auto attend = kind.at("attend").get<std::string>();
+      if (seen.size() < kMostMasks && seen.insert(attend).second) {
+        html += mask_html(attend, document);
+      }
+    }
+  }
+  return html;
+}
+
+std::string steps_html(const Json& tables) {
+  Chart chart{.title = "Time of each step",
+              .x_label = "step of the answer",
+              .y_label = "ms, median over the rounds"};
+  for (const Json& table : tables) {
+    if (chart.series.size() == kMostSeries) break;
+    ChartSeries series = steps_of(table);
+    if (!series.x.empty()) chart.series.push_back(std::move(series));
+  }
+  return chart_html(chart);
+}
+
+std::string roof_html(const Json& tables) {
+  Chart chart{.title = "Bytes of a step and its time",
+              .x_label = "bytes read in a step: weights, keys and values",
+              .y_label = "ms",
+              .is_log_x = true,
+              .is_log_y = true};
+  double least = 0;
+  double most = 0;
+  double bandwidth = 0;
+  for (const Json& table : tables) {
+    // The shortest prediction is that of the round with the best bandwidth.
+    const double best = best_bandwidth(table);
+    const double bytes = table.at("predicted_step_seconds").at("min").get<double>() * best;
+    const double milli = 1e3 * table.at("step_seconds").at("p50").get<double>();
+    if (!(bytes > 0) || !(milli > 0) || chart.series.size() + 1 == kMostSeries) continue;
+    chart.series.push_back({table.at("table").get<std::string>(), {bytes}, {milli}});
+    least = least > 0 ? std::min(least, bytes) : bytes;
+    most = std::max(most, bytes);
+    bandwidth = std::max(bandwidth, best);
+  }
+  if (bandwidth > 0) {
+    const auto milli = [&](double bytes) { return 1e3 * bytes / bandwidth; };
+    chart.series.push_back({fmt::format("bound, {:.1f} GB/s", bandwidth * 1e-9),
+                            {least / 2, most * 2},
+                            {milli(least / 2), milli(most * 2)}});
+  }
+  return chart_html(chart);
+}
+
+}  // namespace lacuna::cli
