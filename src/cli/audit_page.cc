@@ -26,6 +26,8 @@ td.wide{white-space:normal;min-width:18rem}
 .good{color:var(--good);font-weight:bold}.bad{color:var(--bad);font-weight:bold}
 .bar{height:.4rem;background:#2f8fd8}
 summary{cursor:pointer}
+@media(max-width:40rem){.v thead{display:none}.v tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--grid)}
+.v td,.v th{display:inline-block;border:0;padding:0 .6rem 0 0}.v td.wide{display:block;min-width:0}}
 svg{max-width:100%;min-width:34rem;height:auto;color:var(--ink)}
 svg text{fill:currentColor}svg>rect:first-of-type{fill:transparent}
 svg [stroke="#ddd"]{stroke:var(--grid)}svg [stroke="#444"]{stroke:var(--axis)}svg [fill="#444"]{fill:var(--axis)}
@@ -68,7 +70,7 @@ std::string verdicts_html(const Json& verdicts) {
   const std::string head = heading("", false) + heading("verdict", false) + heading("kind", false) +
                            heading("layers", false) + heading("what decided it", false) +
                            heading("next to try", false);
-  return boxed_table(head, failing + holding);
+  return "<div class=\"v\">" + boxed_table(head, failing + holding) + "</div>\n";
 }
 
 // A figure's derivation: what is predicted from the layers alone, and what was counted.
