@@ -4,6 +4,7 @@
 """
 
 import copy
+import html
 import html.parser
 import json
 import re
@@ -92,6 +93,45 @@ class Page(unittest.TestCase):
             self.assertIn(verdict["says"], nesting.words)
             self.assertIn(verdict["next"], nesting.words)
 
+    def test_the_likely_cause_of_what_fails_is_shown(self):
+        document = audited()[0]
+        document["verdicts"][0].update(holds=False, cause="keep-all")
+        self.assertIn("likely cause: keep-all", read(page_of(document)).words)
+        self.assertIn("likely cause: keep-all\n", text("report", FOLDER.path / "again.json"))
+
+    def test_files_are_named_with_their_hashes(self):
+        document, page = audited()
+        for shown in [read(page).words, text("report", FOLDER.write("a.json", document))]:
+            for file in [document["model_file"], *document["text"]["files"]]:
+                self.assertIn(file["sha256"], shown)
+
+    def test_exact_figures_open_on_the_cost_model_s_equations(self):
+        document, page = audited()
+        lines = [html.unescape(line) for line in re.findall(r"<p><code>([^<]*)</code></p>", page)]
+        # 60 queries of 4 heads: rows in tiles of 16, the last of 12, each by whole tiles of 16 keys:
+        # 16·16 + 16·32 + 16·48 + 12·64 = 2304. 68 tokens in pages of 64 with 128 bytes each.
+        for line in ["full: edges E = n·(n + 1)/2 = 60·(60 + 1)/2 = 1830",
+                     "full: needed = E·H = 1830·4 = 7320",
+                     "full: executed in tiles = X·H = 2304·4 = 9216",
+                     "full: held = N·P·pages(full)·c = 1·64·2·128 = 16384"]:
+            self.assertIn(line, lines)
+        sums = {line.split(" = ")[0]: line for line in lines if "Σ over layers" in line}
+        for key in ["predicted_needed_pairs", "predicted_executed_pairs", "predicted_held_bytes",
+                    "predicted_read_bytes", "predicted_step_executed_pairs"]:
+            self.assertIn(key, sums)
+        figures = [table[key] for table in [*document["tables"], document["int8_kv"]]
+                   for key in ["predicted_executed_pairs", "predicted_read_bytes"]]
+        for figure in figures:
+            self.assertTrue(any(line.endswith(f" = {figure}") for line in lines), figure)
+
+    def test_an_equation_that_gives_another_number_is_not_shown(self):
+        document = audited()[0]
+        self.assertTrue("needed = E·H = 1830" in page_of(document))
+        for table in [*document["tables"], document["int8_kv"]]:
+            for layer in table["layers"]:
+                layer["predicted_needed_pairs"] += 1
+        self.assertFalse("needed = E·H = 1830" in page_of(document))
+
     def test_nothing_is_loaded_or_run(self):
         page = audited()[1]
         for tag, attributes in read(page).tags:
@@ -124,7 +164,9 @@ class Hostile(unittest.TestCase):
         document = audited()[0]
         for path in [["model", "source"], ["tables", 0, "table"], ["tables", 1, "held_bytes"],
                      ["tables", 0, "step_seconds", "p50"], ["verdicts", 0, "says"],
-                     ["tables", 0, "rounds", 0, "step_seconds", 0], ["threads"]]:
+                     ["tables", 0, "rounds", 0, "step_seconds", 0], ["threads"],
+                     ["tables", 0, "layers", 0, "num_q_heads"], ["int8_kv", "read_bytes"],
+                     ["model_file", "sha256"], ["text", "files", 0, "path"]]:
             for value in [None, -1, [], {}, 1e300, 2**64 - 1]:
                 bad = copy.deepcopy(document)
                 place = bad
@@ -149,7 +191,10 @@ class Hostile(unittest.TestCase):
         document["model"]["source"] = document["machine"]["cpu"] = evil
         for verdict in document["verdicts"]:
             verdict.update(name=evil, kind=evil, table=evil, says=evil, next=evil)
-        for table in document["tables"]:
+            verdict.update(holds=False, cause=evil)
+        document["text"].update(package=evil)
+        document["text"]["files"] = [{"path": evil, "size_bytes": 1, "sha256": evil}]
+        for table in [*document["tables"], document["int8_kv"]]:
             table["table"] = evil
             table["step_parts_seconds"][evil] = 1.0
             for kind in table["kinds"]:

@@ -31,6 +31,7 @@ std::string unlike_text(const Json& a, const Json& b) {
   for (const char* key : {"prompt_tokens", "generate_tokens", "chunk_tokens", "page_size"}) {
     look("request", key);
   }
+  look("model_file", "sha256");
   look("text", "source");
   look("machine", "cpu");
   for (const char* key : {"threads", "products", "kv_dtype", "isa"}) look("", key);

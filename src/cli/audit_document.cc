@@ -14,7 +14,9 @@ namespace {
 constexpr std::int64_t kLongestFile = std::int64_t{64} << 20;  // bytes
 constexpr int kMaxDepth = 32;                                  // an audit's own are 6 deep
 constexpr std::int64_t kMostCount = std::int64_t{1} << 61;     // differences of two stay in range
+constexpr std::int64_t kMostSize = 1 << 16;                    // heads, and elements of one
 constexpr std::size_t kMostTables = 64;
+constexpr std::size_t kMostLayers = 1 << 12;
 constexpr std::size_t kMostItems = 1 << 20;
 
 using Keys = std::initializer_list<const char*>;
@@ -38,9 +40,7 @@ class Place {
   const Json& json() const { return json_; }
 
   void texts(Keys keys) const {
-    for (const char* key : keys) {
-      if (!at(key).json_.is_string()) at(key).fail("a string");
-    }
+    for (const char* key : keys) at(key).text();
   }
   void flags(Keys keys) const {
     for (const char* key : keys) {
@@ -50,8 +50,25 @@ class Place {
   void counts(Keys keys) const {
     for (const char* key : keys) at(key).count();
   }
+  void sizes(Keys keys) const {
+    for (const char* key : keys) {
+      at(key).count();
+      const auto value = at(key).json_.get<std::int64_t>();
+      if (value < 1 || value > kMostSize) at(key).fail(fmt::format("1..{}", kMostSize));
+    }
+  }
+  // Null, or as `check` wants it.
+  template <typename Check>
+  void optional(Keys keys, const Check& check) const {
+    for (const char* key : keys) {
+      if (!at(key).is_null()) check(at(key));
+    }
+  }
   void numbers(Keys keys) const {
     for (const char* key : keys) at(key).number();
+  }
+  void text() const {
+    if (!json_.is_string()) fail("a string");
   }
   void count() const {
     // Checked as an unsigned number: get<int64_t> would wrap what is above 2^63.
@@ -103,16 +120,16 @@ void check_pairs(const Place& place) {
 
 void check_intervention(const Place& place) {
   place.counts({"evidence", "query"});
-  for (const char* key : {"hops", "first_layer", "first_change_layer"}) {
-    if (!place.at(key).is_null()) place.at(key).count();
-  }
+  place.optional({"hops", "first_layer", "first_change_layer", "best_path_hops"},
+                 [](const Place& count) { count.count(); });
+  place.optional({"best_path_weight"}, [](const Place& weight) { weight.number(); });
   place.texts({"bucket"});
   place.numbers({"last_change"});
   place.flags({"early"});
 }
 
 void check_quality(const Place& place) {
-  if (place.is_null()) return;
+  place.counts({"positions"});
   place.numbers({"nll"});
   for (const char* kind : {"by_position", "by_distance"}) {
     place.at(kind).list(kMostItems, [](const Place& bucket) {
@@ -145,24 +162,40 @@ void check_table(const Place& place) {
     round.numbers({"read_bytes_per_s", "cpu_share"});
     round.at("step_seconds").list(kMostItems, [](const Place& step) { step.number(); });
   });
-  place.at("layers").list(kMostItems, [](const Place& layer) {
-    layer.counts({"layer"});
+  place.at("layers").list(kMostLayers, [](const Place& layer) {
     layer.texts({"attend"});
+    layer.sizes({"num_q_heads", "num_kv_heads", "head_dim", "v_head_dim"});
+    check_pairs(layer);
   });
   place.at("interventions").list(kMostItems, check_intervention);
-  check_quality(place.at("quality"));
+  place.optional({"quality"}, check_quality);
 }
 
 void check_tables(const Place& root) {
   root.at("tables").list(kMostTables, check_table);
+  root.optional({"int8_kv"}, check_table);
   const Json& tables = root.at("tables").json();
+  if (tables.empty()) return;
   // Rows of the parts are those of the first table: the others need the same.
-  for (std::size_t idx = 1; idx < tables.size(); ++idx) {
-    const Place other(tables[idx], fmt::format("tables[{}]", idx));
+  const auto has_parts = [&](const Place& other) {
     for (const char* key : {"prefill_parts_seconds", "step_parts_seconds"}) {
       for (const auto& [part, seconds] : tables.front().at(key).items()) other.at(key).at(part);
     }
-  }
+  };
+  root.at("tables").list(kMostTables, has_parts);
+  root.optional({"int8_kv"}, has_parts);
+}
+
+void check_sources(const Place& root) {
+  root.at("model_file").counts({"size_bytes"});
+  root.at("model_file").texts({"sha256"});
+  const Place text = root.at("text");
+  text.flags({"repeated"});
+  text.optional({"package"}, [](const Place& package) { package.text(); });
+  text.at("files").list(kMostItems, [](const Place& file) {
+    file.texts({"path", "sha256"});
+    file.counts({"size_bytes"});
+  });
 }
 
 void check_document(const Place& root) {
@@ -175,15 +208,19 @@ void check_document(const Place& root) {
   root.at("machine").counts({"num_allowed_cpus"});
   root.at("request").counts(
       {"prompt_tokens", "generate_tokens", "repetitions", "chunk_tokens", "page_size"});
-  root.at("text").texts({"source"});
-  root.at("text").counts({"size_bytes"});
+  check_sources(root);
   root.counts({"threads", "peak_memory_bytes"});
   root.numbers({"load_seconds"});
   root.at("verdicts").list(kMostItems, [](const Place& verdict) {
     verdict.texts({"name", "kind", "table", "says", "next"});
+    verdict.optional({"cause"}, [](const Place& cause) { cause.text(); });
     verdict.flags({"holds"});
   });
   check_tables(root);
+  root.optional({"rotary"}, [](const Place& rotary) {
+    rotary.counts({"positions"});
+    rotary.numbers({"nll", "as_first_layer_nll"});
+  });
 }
 
 Json parsed(std::string_view text) {
@@ -199,6 +236,11 @@ Json parsed(std::string_view text) {
 }
 
 }  // namespace
+
+std::int64_t count_at(const Json& json, const char* key) {
+  return json.at(key).get<std::int64_t>();
+}
+double number_at(const Json& json, const char* key) { return json.at(key).get<double>(); }
 
 Json parse_audit(std::string_view text, const std::string& name) {
   try {

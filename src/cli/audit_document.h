@@ -14,4 +14,8 @@ namespace lacuna::cli {
 Json parse_audit(std::string_view text, const std::string& name);
 Json read_audit(const std::string& path);
 
+// Of a checked document.
+std::int64_t count_at(const Json& json, const char* key);
+double number_at(const Json& json, const char* key);
+
 }  // namespace lacuna::cli

@@ -34,7 +34,7 @@ Json quality_json(const std::optional<Quality>& quality) {
           {"by_distance", list_json(quality->by_distance, bucket_json)}};
 }
 
-Json layers_json(const ModelRow& row) {
+Json layers_json(const ModelRow& row, const ModelShape& model) {
   Json list = Json::array();
   for (std::size_t idx = 0; idx < row.layers.size(); ++idx) {
     Json layer = {{"layer", idx}, {"attend", row.layers[idx].attend}};
@@ -42,7 +42,11 @@ Json layers_json(const ModelRow& row) {
     layer["predicted_held_bytes_by_step"] = row.layers[idx].predicted_held_bytes;
     layer["held_bytes_by_step"] = row.layers[idx].held_bytes;
     layer["page_bytes"] = row.layers[idx].page_bytes;
-    layer["num_q_heads"] = row.layers[idx].num_q_heads;
+    const LayerShape& shape = model.layers[idx];
+    layer["num_q_heads"] = shape.num_q_heads;
+    layer["num_kv_heads"] = shape.num_kv_heads;
+    layer["head_dim"] = shape.head_dim;
+    layer["v_head_dim"] = shape.v_head_dim;
     layer["dense_executed_pairs"] = row.layers[idx].dense_pairs;
     layer["dense_step_executed_pairs"] = row.layers[idx].dense_step_pairs;
     layer["whole_held_bytes"] = row.layers[idx].whole_held_bytes.back();
@@ -51,11 +55,11 @@ Json layers_json(const ModelRow& row) {
   return list;
 }
 
-Json table_json(const AuditedTable& table) {
+Json table_json(const AuditedTable& table, const ModelShape& model) {
   const ModelRow& row = table.row;
   Json json = model_row_json(row);
   json["claim"] = row.problem.claim ? Json(to_text(*row.problem.claim)) : Json(nullptr);
-  json["layers"] = layers_json(row);
+  json["layers"] = layers_json(row, model);
   json["predicted_live_bytes_by_step"] = row.sum().predicted_held_bytes;
   json["live_bytes_by_step"] = row.live_bytes;
   json["page_bytes"] = row.sum().page_bytes;
@@ -106,6 +110,9 @@ Json rotary_json(const std::optional<RotaryTrial>& trial) {
 
 Json audit_document(const AuditReport& report) {
   const AuditFlags& flags = report.flags;
+  const auto audited = [&](const AuditedTable& table) {
+    return table_json(table, report.subject.shape);
+  };
   return {{"format", "lacuna-audit"},
           {"format_version", 1},
           {"kind", "measured"},
@@ -131,9 +138,9 @@ Json audit_document(const AuditReport& report) {
           {"load_seconds", report.load_seconds},
           {"peak_memory_bytes", report.peak_memory_bytes},
           {"verdicts", list_json(verdicts_of(report.audit), verdict_json)},
-          {"tables", list_json(report.audit.tables, table_json)},
+          {"tables", list_json(report.audit.tables, audited)},
           {"rotary", rotary_json(report.audit.rotary)},
-          {"int8_kv", report.audit.int8_kv ? table_json(*report.audit.int8_kv) : Json(nullptr)}};
+          {"int8_kv", report.audit.int8_kv ? audited(*report.audit.int8_kv) : Json(nullptr)}};
 }
 
 }  // namespace lacuna::cli

@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <filesystem>
+#include <map>
 
+#include "cli/audit_document.h"
 #include "cli/audit_page_charts.h"
+#include "cli/audit_tables.h"
 #include "cli/report.h"
 #include "lacuna/quantity.h"
 #include "lacuna/svg.h"
@@ -24,11 +27,15 @@ th,td{padding:.25rem .6rem;border-bottom:1px solid var(--grid);text-align:left;v
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 td.wide{white-space:normal;min-width:18rem}
 .good{color:var(--good);font-weight:bold}.bad{color:var(--bad);font-weight:bold}
+.sum span{margin-right:1.5rem}.group{padding-top:.8rem}
+details p{margin:.3rem 0;white-space:normal;width:min(34rem,75vw)}td p{margin:0}
+th details{font-weight:normal}
+.masks{display:flex;flex-wrap:wrap;gap:1rem}.masks>*{flex:1 1 30rem;min-width:0}.masks svg{min-width:22rem}
 .bar{height:.4rem;background:#2f8fd8}
 summary{cursor:pointer}
-@media(max-width:40rem){.v thead{display:none}.v tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--grid)}
+@media(max-width:40rem){table{font-size:.85rem}th,td{padding:.2rem .3rem}.v thead{display:none}.v tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--grid)}
 .v td,.v th{display:inline-block;border:0;padding:0 .6rem 0 0}.v td.wide{display:block;min-width:0}}
-svg{max-width:100%;min-width:34rem;height:auto;color:var(--ink)}
+svg{max-width:100%;min-width:30rem;height:auto;color:var(--ink)}
 svg text{fill:currentColor}svg>rect:first-of-type{fill:transparent}
 svg [stroke="#ddd"]{stroke:var(--grid)}svg [stroke="#444"]{stroke:var(--axis)}svg [fill="#444"]{fill:var(--axis)}
 svg [fill="#000000"]{fill:currentColor}svg [stroke="#000000"]{stroke:currentColor}
@@ -37,10 +44,6 @@ svg [fill="#000000"]{fill:currentColor}svg [stroke="#000000"]{stroke:currentColo
 std::string escaped_at(const Json& json, const char* key) {
   return xml_escaped(json.at(key).get<std::string>());
 }
-std::int64_t count_at(const Json& json, const char* key) {
-  return json.at(key).get<std::int64_t>();
-}
-double number_at(const Json& json, const char* key) { return json.at(key).get<double>(); }
 
 std::string section(const char* title, const std::string& body) {
   return fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", title, body);
@@ -54,144 +57,112 @@ std::string boxed_table(const std::string& head, const std::string& rows) {
          "</tbody>\n</table></div>\n";
 }
 
+// What a row's figures come from opens under its name.
+std::string name_cell(const std::string& name, const std::vector<std::string>& equations) {
+  std::string cell = "<th scope=\"row\"><details><summary>" + name + "</summary>";
+  for (const std::string& line : equations) {
+    cell += "<p><code>" + xml_escaped(line) + "</code></p>";
+  }
+  return cell + "</details></th>";
+}
+
+std::string row_html(const Grid& grid, std::size_t row) {
+  const std::size_t first = grid.is_grouped ? 1 : 0;
+  std::string html = "<tr>";
+  for (std::size_t idx = first; idx < grid.columns.size(); ++idx) {
+    std::string cell = xml_escaped(grid.rows[row][idx]);
+    if (!grid.shares.empty() && idx > 0) {
+      cell += fmt::format("<div class=\"bar\" style=\"width:{:.1f}%\"></div>",
+                          100 * grid.shares[row][idx - 1]);
+    }
+    if (idx == first && !grid.equations.empty()) {
+      html += name_cell(cell, grid.equations[row]);
+    } else if (grid.columns[idx].align == Align::kRight) {
+      html += number_cell(cell);
+    } else {
+      html += "<th scope=\"row\">" + cell + "</th>";
+    }
+  }
+  return html + "</tr>\n";
+}
+
+std::string grid_html(const Grid& grid) {
+  const std::size_t first = grid.is_grouped ? 1 : 0;
+  std::string head;
+  for (std::size_t idx = first; idx < grid.columns.size(); ++idx) {
+    head +=
+        heading(xml_escaped(grid.columns[idx].header), grid.columns[idx].align == Align::kRight);
+  }
+  std::string rows;
+  for (std::size_t row = 0; row < grid.rows.size(); ++row) {
+    if (grid.is_grouped && !grid.rows[row].front().empty()) {
+      rows += fmt::format("<tr><th class=\"group\" colspan=\"{}\">{}</th></tr>\n",
+                          grid.columns.size() - 1, xml_escaped(grid.rows[row].front()));
+    }
+    rows += row_html(grid, row);
+  }
+  return boxed_table(head, rows);
+}
+
+std::string verdict_row(const Json& one) {
+  const bool holds = one.at("holds").get<bool>();
+  std::string next = escaped_at(one, "next");
+  if (!one.at("cause").is_null()) {
+    next = "<p>likely cause: <b>" + escaped_at(one, "cause") + "</b></p>" + next;
+  }
+  return fmt::format(
+      "<tr><td class=\"{}\">{}</td><th scope=\"row\">{}</th><td>{}</td><td>{}</td>"
+      "<td class=\"wide\">{}</td><td class=\"wide\">{}</td></tr>\n",
+      holds ? "good" : "bad", holds ? "holds" : "FAILS", escaped_at(one, "name"),
+      escaped_at(one, "kind"), escaped_at(one, "table"), escaped_at(one, "says"), next);
+}
+
+std::string verdicts_table(const std::string& rows) {
+  return "<div class=\"v\">" +
+         boxed_table(heading("", false) + heading("verdict", false) + heading("kind", false) +
+                         heading("layers", false) + heading("what decided it", false) +
+                         heading("next to try", false),
+                     rows) +
+         "</div>\n";
+}
+
 std::string verdicts_html(const Json& verdicts) {
   std::string failing;
   std::string holding;
+  std::map<std::string, std::pair<int, int>> kinds;  // how many there are, and hold
   for (const Json& one : verdicts) {
     const bool holds = one.at("holds").get<bool>();
-    std::string row = fmt::format(
-        "<tr><td class=\"{}\">{}</td><th scope=\"row\">{}</th><td>{}</td><td>{}</td>"
-        "<td class=\"wide\">{}</td><td class=\"wide\">{}</td></tr>\n",
-        holds ? "good" : "bad", holds ? "holds" : "FAILS", escaped_at(one, "name"),
-        escaped_at(one, "kind"), escaped_at(one, "table"), escaped_at(one, "says"),
-        escaped_at(one, "next"));
-    (holds ? holding : failing) += row;
+    (holds ? holding : failing) += verdict_row(one);
+    auto& [all, held] = kinds[escaped_at(one, "kind")];
+    ++all;
+    held += holds ? 1 : 0;
   }
-  const std::string head = heading("", false) + heading("verdict", false) + heading("kind", false) +
-                           heading("layers", false) + heading("what decided it", false) +
-                           heading("next to try", false);
-  return "<div class=\"v\">" + boxed_table(head, failing + holding) + "</div>\n";
+  std::string html = "<p class=\"sum\">";
+  for (const auto& [kind, count] : kinds) {
+    html +=
+        fmt::format("<span class=\"{}\">{} of {} {} hold</span> ",
+                    count.first == count.second ? "good" : "bad", count.second, count.first, kind);
+  }
+  html += "</p>\n";
+  if (!failing.empty()) html += verdicts_table(failing);
+  if (holding.empty()) return html;
+  return html + "<details><summary>what holds, and by which number</summary>\n" +
+         verdicts_table(holding) + "</details>\n";
 }
 
-// A figure's derivation: what is predicted from the layers alone, and what was counted.
-std::string derivation(const Json& table, const char* predicted, const char* measured) {
-  std::string terms;
-  std::int64_t sum = 0;
-  for (const Json& kind : table.at("kinds")) {
-    terms += fmt::format("{}{} ({} × {})", terms.empty() ? "" : " + ", count_at(kind, predicted),
-                         count_at(kind, "num_layers"), escaped_at(kind, "attend"));
-    sum += count_at(kind, predicted);
-  }
+std::string rotary_html(const Json& rotary) {
+  if (rotary.is_null()) return "";
   return fmt::format(
-      "<p><code>{} = Σ over kinds of layer = {} = {}</code></p>"
-      "<p><code>difference = {} - {} = {} - {} = {}</code></p>",
-      predicted, terms, sum, measured, predicted, count_at(table, measured),
-      count_at(table, predicted), count_at(table, measured) - count_at(table, predicted));
+      "<p>Every layer with the rotary base of the first: {:.4f} nats a token against {:.4f}, over "
+      "{} tokens.</p>\n",
+      number_at(rotary, "as_first_layer_nll"), number_at(rotary, "nll"),
+      count_at(rotary, "positions"));
 }
 
-struct Quantity {
-  const char* name;
-  const char* needed;  // key, or null where the document has none
-  const char* predicted;
-  const char* measured;
-};
-constexpr Quantity kQuantities[] = {
-    {"pairs, prompt", "predicted_needed_pairs", "predicted_executed_pairs", "executed_pairs"},
-    {"pairs, steps", "predicted_step_needed_pairs", "predicted_step_executed_pairs",
-     "step_executed_pairs"},
-    {"bytes held at the end", nullptr, "predicted_held_bytes", "held_bytes"},
-    {"bytes read, steps", nullptr, "predicted_read_bytes", "read_bytes"}};
-
-std::string quantity_row(const Json& table, const Quantity& quantity) {
-  const std::int64_t predicted = count_at(table, quantity.predicted);
-  const std::int64_t measured = count_at(table, quantity.measured);
-  return "<tr><td>" + escaped_at(table, "table") + "</td><th scope=\"row\"><details><summary>" +
-         quantity.name + "</summary>" + derivation(table, quantity.predicted, quantity.measured) +
-         "</details></th>" +
-         number_cell(quantity.needed ? fmt::format("{}", count_at(table, quantity.needed))
-                                     : std::string(kNoFigure)) +
-         number_cell(fmt::format("{}", predicted)) + number_cell(fmt::format("{}", measured)) +
-         number_cell(fmt::format("{}", measured - predicted)) + "</tr>\n";
-}
-
-std::string optional_text(const Json& value) {
-  return value.is_null() ? "none" : fmt::format("{}", value.get<std::int64_t>());
-}
-
-std::string hops_rows(const Json& table) {
-  std::string rows;
-  for (const Json& one : table.at("interventions")) {
-    rows +=
-        fmt::format("<tr><td>{}</td><th scope=\"row\">first layer, {} → {}</th>{}{}{}{}</tr>\n",
-                    escaped_at(table, "table"), count_at(one, "evidence"), count_at(one, "query"),
-                    number_cell(optional_text(one.at("hops")) + " hop(s)"),
-                    number_cell(optional_text(one.at("first_layer"))),
-                    number_cell(optional_text(one.at("first_change_layer"))),
-                    number_cell(one.at("early").get<bool>()
-                                    ? "EARLY"
-                                    : fmt::format("{:.2e} left", number_at(one, "last_change"))));
-  }
-  return rows;
-}
-
-std::string quantities_html(const Json& tables) {
-  std::string rows;
-  for (const Json& table : tables) {
-    for (const Quantity& quantity : kQuantities) rows += quantity_row(table, quantity);
-    rows += hops_rows(table);
-  }
-  return boxed_table(heading("layers", false) + heading("quantity", false) +
-                         heading("needed", true) + heading("predicted", true) +
-                         heading("measured", true) + heading("difference", true),
-                     rows);
-}
-
-std::string names_head(const Json& tables, const char* first) {
-  std::string head = heading(first, false);
-  for (const Json& table : tables) head += heading(escaped_at(table, "table"), true);
-  return head;
-}
-
-std::string parts_html(const Json& tables, const char* key, const char* title) {
-  double longest = 0;
-  for (const Json& table : tables) {
-    for (const auto& [part, seconds] : table.at(key).items()) {
-      longest = std::max(longest, seconds.get<double>());
-    }
-  }
-  std::string rows;
-  for (const auto& [part, first] : tables.front().at(key).items()) {
-    rows += "<tr><th scope=\"row\">" + xml_escaped(part) + "</th>";
-    for (const Json& table : tables) {
-      const double seconds = table.at(key).at(part).get<double>();
-      const double share = longest > 0 ? std::clamp(seconds / longest, 0.0, 1.0) : 0;
-      rows += number_cell(fmt::format("{:.3f}<div class=\"bar\" style=\"width:{:.1f}%\"></div>",
-                                      1e3 * seconds, 100 * share));
-    }
-    rows += "</tr>\n";
-  }
-  return fmt::format("<h3>{}</h3>\n", title) + boxed_table(names_head(tables, "ms"), rows);
-}
-
-std::string quality_html(const Json& tables) {
-  if (tables.front().at("quality").is_null()) return "<p>not measured</p>\n";
-  std::string rows;
-  for (const char* kind : {"by_position", "by_distance"}) {
-    const Json& buckets = tables.front().at("quality").at(kind);
-    for (std::size_t idx = 0; idx < buckets.size(); ++idx) {
-      rows += fmt::format("<tr><th scope=\"row\">{} {} ({} positions)</th>",
-                          kind == std::string("by_position") ? "positions" : "pair last seen:",
-                          escaped_at(buckets[idx], "name"), count_at(buckets[idx], "positions"));
-      for (const Json& table : tables) {
-        const Json& quality = table.at("quality");
-        const bool has = !quality.is_null() && idx < quality.at(kind).size();
-        rows += number_cell(has ? fmt::format("{:.4f}", number_at(quality.at(kind)[idx], "nll"))
-                                : std::string(kNoFigure));
-      }
-      rows += "</tr>\n";
-    }
-  }
-  return boxed_table(names_head(tables, "nats a token"), rows);
+std::string quality_html(const Json& document) {
+  const Grid grid = quality_grid(document);
+  return (grid.rows.empty() ? "<p>not measured</p>\n" : grid_html(grid)) +
+         rotary_html(document.at("rotary"));
 }
 
 std::string facts_html(const Json& document) {
@@ -203,7 +174,7 @@ std::string facts_html(const Json& document) {
     rows +=
         fmt::format("<tr><th scope=\"row\">{}</th><td class=\"wide\">{}</td></tr>\n", name, value);
   };
-  add("model", escaped_at(model, "source") + ", " + escaped_at(model, "name"));
+  add("model", escaped_at(model, "name"));
   add("layers", fmt::format("{}", count_at(model, "num_layers")));
   add("machine", fmt::format("{}, {} CPU(s), {} thread(s)", escaped_at(machine, "cpu"),
                              count_at(machine, "num_allowed_cpus"), count_at(document, "threads")));
@@ -214,28 +185,43 @@ std::string facts_html(const Json& document) {
                              count_at(request, "prompt_tokens"),
                              count_at(request, "generate_tokens"), count_at(request, "repetitions"),
                              count_at(request, "chunk_tokens"), count_at(request, "page_size")));
-  add("text", fmt::format("{} ({} bytes)", escaped_at(document.at("text"), "source"),
-                          count_at(document.at("text"), "size_bytes")));
+  const auto file = [](const std::string& path, const Json& of) {
+    return fmt::format("{} ({} bytes, SHA-256 <code>{}</code>)", path, count_at(of, "size_bytes"),
+                       escaped_at(of, "sha256"));
+  };
+  add("model file", file(escaped_at(model, "source"), document.at("model_file")));
+  const Json& text = document.at("text");
+  if (!text.at("package").is_null()) add("text of", escaped_at(text, "package"));
+  for (const Json& one : text.at("files")) {
+    add(text.at("repeated").get<bool>() ? "text, repeated" : "text",
+        file(escaped_at(one, "path"), one));
+  }
   add("peak memory", bytes_text(count_at(document, "peak_memory_bytes")));
   return boxed_table(heading("what", false) + heading("value", false), rows);
 }
 
 std::string body_html(const Json& document) {
-  const Json& tables = document.at("tables");
-  if (tables.empty()) return "<p>nothing was measured</p>\n";
+  if (document.at("tables").empty()) return "<p>nothing was measured</p>\n";
+  const auto parts = [&](const char* key, const char* title) {
+    return grid_html(parts_grid(document, key, title));
+  };
   return section("Verdicts", verdicts_html(document.at("verdicts"))) +
          section("What each layer reads", masks_html(document)) +
-         section("Predicted and measured", quantities_html(tables)) +
-         section("Steps", steps_html(tables)) + section("Roofline", roof_html(tables)) +
-         section("Parts", parts_html(tables, "prefill_parts_seconds", "Prompt") +
-                              parts_html(tables, "step_parts_seconds", "A step")) +
-         section("Likelihood", quality_html(tables));
+         section("Predicted and measured", grid_html(quantities_grid(document))) +
+         section("Times", grid_html(times_grid(document)) + steps_html(document)) +
+         section("Roofline", roof_html(document)) +
+         section("Parts", parts("prefill_parts_seconds", "the prompt, ms") +
+                              parts("step_parts_seconds", "a step, ms")) +
+         section("Likelihood", quality_html(document));
 }
 
 }  // namespace
 
 std::string audit_page(const Json& document) {
-  const std::string name = escaped_at(document.at("model"), "source");
+  const std::string name =
+      xml_escaped(std::filesystem::path(document.at("model").at("source").get<std::string>())
+                      .filename()
+                      .string());
   return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>Audit "
          "of " +

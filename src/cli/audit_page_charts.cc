@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <set>
 
+#include "cli/audit_document.h"
+#include "cli/audit_layers.h"
+#include "cli/audit_tables.h"
 #include "cli/mask.h"
 #include "lacuna/error.h"
 #include "lacuna/statistics.h"
@@ -21,52 +24,32 @@ constexpr std::size_t kMostPoints = 256;
 
 std::string figure_html(const std::string& svg) { return "<div class=\"box\">" + svg + "</div>\n"; }
 
-// A name from a document must neither open a file nor ask for rows that are counted one by one.
-bool can_be_drawn(const Attend& attend) {
-  for (const HeadGroup& group : attend.groups) {
-    for (const Term& term : group.attend) {
-      if (std::holds_alternative<Random>(term) || std::holds_alternative<RandomBlocks>(term) ||
-          std::holds_alternative<GlobalTokens>(term)) {
-        return false;
-      }
-    }
-  }
-  return !attend.groups.empty();
-}
-
 std::string mask_html(const std::string& attend, const Json& document) {
-  const std::string name = "<code>" + xml_escaped(attend) + "</code>";
-  const auto no_picture = [&](const std::string& why) {
-    return "<p>" + name + ": no picture, " + xml_escaped(why) + "</p>\n";
-  };
-  if (attend.find("file") != std::string::npos) return no_picture("its keys are in a file");
+  const bool causal = document.at("model").at("causal").get<bool>();
+  const std::int64_t length = count_at(document.at("request"), "prompt_tokens");
+  std::string html;
   try {
-    const bool causal = document.at("model").at("causal").get<bool>();
-    const auto length = document.at("request").at("prompt_tokens").get<std::int64_t>();
-    const LayerTable table = parse_layers(attend, 1, causal);
-    const Attend& reads = table.layers.front().attend;
-    if (length < 1 || length > kLongestMask || !can_be_drawn(reads)) {
-      return no_picture("its keys depend on more than the length");
-    }
-    std::string html;
-    for (const HeadGroup& group : reads.groups) {
+    if (length < 1 || length > kLongestMask) throw Error("the prompt is empty or too long");
+    const LayerTable table = layer_of(attend, causal);
+    for (const HeadGroup& group : table.layers.front().attend.groups) {
       const Topology topology(group.attend, causal);
       html += figure_html(mask_svg(mask_of(topology, length, kMaskCells).picture(attend)));
     }
-    return html;
   } catch (const Error& error) {
-    return no_picture(error.what());
+    return "<p><code>" + xml_escaped(attend) + "</code>: no picture, " + xml_escaped(error.what()) +
+           "</p>\n";
   }
+  return html;
 }
 
 // The median over the rounds at each step. Of many steps each point is the highest of its
 // neighbours, so that a spike stays.
-ChartSeries steps_of(const Json& table) {
-  ChartSeries series{.name = table.at("table").get<std::string>()};
+ChartSeries steps_of(const AuditRun& run) {
+  ChartSeries series{.name = run.name};
   std::vector<double> medians;
   for (std::size_t step = 0;; ++step) {
     std::vector<double> samples;
-    for (const Json& round : table.at("rounds")) {
+    for (const Json& round : run.table.at("rounds")) {
       const Json& seconds = round.at("step_seconds");
       if (step < seconds.size()) samples.push_back(1e3 * seconds[step].get<double>());
     }
@@ -101,7 +84,7 @@ double best_bandwidth(const Json& table) {
 
 std::string masks_html(const Json& document) {
   std::set<std::string> seen;
-  std::string html;
+  std::string html = "<div class=\"masks\">\n";
   for (const Json& table : document.at("tables")) {
     for (const Json& kind : table.at("kinds")) {
       const auto attend = kind.at("attend").get<std::string>();
@@ -110,22 +93,22 @@ std::string masks_html(const Json& document) {
       }
     }
   }
-  return html;
+  return html + "</div>\n";
 }
 
-std::string steps_html(const Json& tables) {
+std::string steps_html(const Json& document) {
   Chart chart{.title = "Time of each step",
               .x_label = "step of the answer",
               .y_label = "ms, median over the rounds"};
-  for (const Json& table : tables) {
+  for (const AuditRun& run : runs_of(document)) {
     if (chart.series.size() == kMostSeries) break;
-    ChartSeries series = steps_of(table);
+    ChartSeries series = steps_of(run);
     if (!series.x.empty()) chart.series.push_back(std::move(series));
   }
   return chart_html(chart);
 }
 
-std::string roof_html(const Json& tables) {
+std::string roof_html(const Json& document) {
   Chart chart{.title = "Bytes of a step and its time",
               .x_label = "bytes read in a step: weights, keys and values",
               .y_label = "ms",
@@ -134,13 +117,13 @@ std::string roof_html(const Json& tables) {
   double least = 0;
   double most = 0;
   double bandwidth = 0;
-  for (const Json& table : tables) {
+  for (const auto& [name, table, kv_dtype] : runs_of(document)) {
     // The shortest prediction is that of the round with the best bandwidth.
     const double best = best_bandwidth(table);
     const double bytes = table.at("predicted_step_seconds").at("min").get<double>() * best;
     const double milli = 1e3 * table.at("step_seconds").at("p50").get<double>();
     if (!(bytes > 0) || !(milli > 0) || chart.series.size() + 1 == kMostSeries) continue;
-    chart.series.push_back({table.at("table").get<std::string>(), {bytes}, {milli}});
+    chart.series.push_back({name, {bytes}, {milli}});
     least = least > 0 ? std::min(least, bytes) : bytes;
     most = std::max(most, bytes);
     bandwidth = std::max(bandwidth, best);

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "cli/audit_report.h"
 #include "cli/audit_document.h"
+#include "cli/audit_report.h"
 #include "cli/report.h"
 #include "lacuna/error.h"
 
