@@ -11,7 +11,7 @@ import re
 import unittest
 import xml.etree.ElementTree
 
-from program import FOLDER, ROOT, assert_refused, main, run, text
+from program import FOLDER, ROOT, assert_refused, check, main, run, text
 
 TINY = ROOT / "tests/data/models/tiny-gemma3.gguf"
 REQUEST = ["--model", TINY, "--prompt", 60, "--generate", 9, "--against", "full", "--against",
@@ -212,6 +212,12 @@ class Hostile(unittest.TestCase):
             for kind in table["kinds"]:
                 kind["attend"] = "edges(file=/etc/passwd)"
         self.assertIn("its keys are in a file", page_of(document))
+
+
+class Stored(unittest.TestCase):
+    def test_the_audit_in_the_documents_is_one_that_this_program_would_write(self):
+        path = ROOT / "docs/data/audit.json"
+        check(json.loads(path.read_text(encoding="utf-8")), "audit.schema.json", path)
 
 
 class Compare(unittest.TestCase):

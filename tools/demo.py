@@ -1,8 +1,11 @@
 """The main job once: what Gemma 3 270M costs with its own layer table, all full, and window only;
 then its two kinds of layers with the real kernels, what they execute beside what was predicted;
-then the model itself, which generates text through its own table and through windows alone.
+then the model itself, which generates text through its own table and through windows alone; then
+its audit: every prediction beside what this machine did, as text and as a page.
 
-    demo.py PROGRAM
+    demo.py PROGRAM [FOLDER]
+
+FOLDER is where the page goes; without it, the folder of the program.
 """
 
 import json
@@ -156,7 +159,7 @@ def generation_table(reports):
 
 
 def generation_demo(program, model):
-    """The last step: the model runs, once with each table."""
+    """The third step: the model runs, once with each table."""
     text = " ".join(TEXT.read_text(encoding="utf-8").split()[:WORDS])
     reports = {name: run_model(program, model, text, options)
                for name, options in OWN_AND_WINDOW.items()}
@@ -166,12 +169,37 @@ def generation_demo(program, model):
             f"\n\n{generation_table(reports)}\n{answers}")
 
 
+AUDITED = ["--prompt", str(TOKENS), "--against", "full", "--against", "window(512)",
+           "--repetitions", "1"]
+
+
+def audit(program, model, *options):
+    """What `lacuna audit` prints of the model's own table beside all full and window only; its
+    progress goes to the terminal."""
+    command = [program, "audit", "--model", model.name, *AUDITED, *options]
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, cwd=model.parent)
+    if result.returncode != 0:
+        print(result.stdout, end="")
+        sys.exit(f"demo: failed: {' '.join(command)}")
+    return result.stdout
+
+
+def audit_demo(program, model, folder):
+    """The last step: what was predicted, and what this machine did."""
+    page = folder / "audit.html"
+    text = audit(program, model, "--html", str(page))
+    return (f"\nThe audit, {TOKENS} tokens: own table, all full, and window only\n\n{text}\n"
+            f"The same with pictures: {page}\n")
+
+
 def main():
     program = str(pathlib.Path(sys.argv[1]).resolve())
+    folder = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else pathlib.Path(program).parent
     model = default_cache_dir() / "models" / GEMMA.file_name
     print(demo(program, model), end="", flush=True)
     print(kernels_demo(program), end="", flush=True)
-    print(generation_demo(program, model), end="")
+    print(generation_demo(program, model), end="", flush=True)
+    print(audit_demo(program, model, folder.resolve()), end="")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,9 @@
 """Lays made reports side by side."""
 
+import contextlib
+import io
+import pathlib
+import tempfile
 import unittest
 
 import demo
@@ -64,6 +68,28 @@ class Kernels(unittest.TestCase):
 
     def test_layers_of_a_kind_add_up(self):
         self.assertTrue(self.rows()[1].endswith("1500"), self.rows()[1])
+
+
+class Audit(unittest.TestCase):
+    def output(self, exit_code):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            program = folder / "program"
+            program.write_text(f'#!/bin/sh\necho "arguments: $*"\nexit {exit_code}\n')
+            program.chmod(0o755)
+            return demo.audit_demo(str(program), folder / "model.gguf", folder), folder
+
+    def test_the_page_lies_in_the_folder_and_its_path_comes_last(self):
+        output, folder = self.output(0)
+        self.assertIn(f"--model model.gguf --prompt 8192 --against full --against window(512) "
+                      f"--repetitions 1 --html {folder}/audit.html\n", output)
+        self.assertTrue(output.endswith(f" {folder}/audit.html\n"), output)
+
+    def test_an_audit_that_finds_a_fault_is_shown_and_fails(self):
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown), self.assertRaises(SystemExit):
+            self.output(1)
+        self.assertIn("arguments: audit", shown.getvalue())
 
 
 if __name__ == "__main__":

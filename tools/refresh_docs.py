@@ -63,8 +63,14 @@ def accounts(program):
     return text.strip("\n")
 
 
+def stored_audit(program):
+    """The audit that the demo ends with, as tools/store_audit.py has stored it."""
+    return subprocess.run([program, "report", ROOT / "docs/data/audit.json"],
+                          stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
 OUTPUTS = {"./dev demo": lambda program: demo.demo(program, MODEL), "explain": equations,
-           "lacuna explain": accounts}
+           "lacuna explain": accounts, "lacuna report": stored_audit}
 
 
 def refreshed(text, program):

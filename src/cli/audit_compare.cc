@@ -32,7 +32,7 @@ std::string unlike_text(const Json& a, const Json& b) {
     look("request", key);
   }
   look("model_file", "sha256");
-  look("text", "source");
+  look("text", "files");
   look("machine", "cpu");
   for (const char* key : {"threads", "products", "kv_dtype", "isa"}) look("", key);
   const auto alone = [&](const Json& one, const Json& other, const char* name) {

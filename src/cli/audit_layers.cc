@@ -118,6 +118,26 @@ class LayerEquations {
   std::int64_t steps_;
 };
 
+// Layers that read alike and have the same figure.
+struct Alike {
+  const Json& first;
+  std::int64_t count;
+};
+std::vector<Alike> kinds_of(const Json& table, const std::string& key) {
+  std::vector<Alike> kinds;
+  for (const Json& layer : table.at("layers")) {
+    const auto same = std::ranges::find_if(kinds, [&](const Alike& kind) {
+      return kind.first.at("attend") == layer.at("attend") && kind.first.at(key) == layer.at(key);
+    });
+    if (same == kinds.end()) {
+      kinds.push_back({layer, 1});
+    } else {
+      ++same->count;
+    }
+  }
+  return kinds;
+}
+
 }  // namespace
 
 LayerTable layer_of(const std::string& attend, bool causal) {
@@ -129,36 +149,21 @@ LayerTable layer_of(const std::string& attend, bool causal) {
 
 std::vector<std::string> equations_of(const Json& document, const Json& table,
                                       const std::string& kv_dtype, const std::string& key) {
-  struct Alike {
-    const Json& first;
-    std::int64_t count;
-  };
-  std::vector<Alike> kinds;
-  Int128 sum = 0;
-  for (const Json& layer : table.at("layers")) {
-    sum += count_at(layer, key.c_str());
-    const auto same = std::ranges::find_if(kinds, [&](const Alike& kind) {
-      return kind.first.at("attend") == layer.at("attend") && kind.first.at(key) == layer.at(key);
-    });
-    if (same == kinds.end()) {
-      kinds.push_back({layer, 1});
-    } else {
-      ++same->count;
-    }
-  }
   std::vector<std::string> lines;
   std::string terms;
+  Int128 sum = 0;
+  const std::vector<Alike> kinds = kinds_of(table, key);
   for (std::size_t idx = 0; idx < kinds.size(); ++idx) {
-    const Alike& kind = kinds[idx];
-    terms += fmt::format("{}{}·{}", terms.empty() ? "" : " + ", kind.count,
-                         count_at(kind.first, key.c_str()));
+    const auto& [layer, count] = kinds[idx];
+    const std::int64_t figure = count_at(layer, key.c_str());
+    sum += Int128{count} * figure;
+    terms += fmt::format("{}{}·{}", idx == 0 ? "" : " + ", count, figure);
     if (idx >= kMostKinds) continue;
     try {
-      const LayerEquations equations(document, table, kind.first, kv_dtype);
-      for (const std::string& line : equations.of(key)) {
-        lines.push_back(kind.first.at("attend").get<std::string>() + ": " + line);
+      for (const std::string& line : LayerEquations(document, table, layer, kv_dtype).of(key)) {
+        lines.push_back(layer.at("attend").get<std::string>() + ": " + line);
       }
-    } catch (const Error&) {  // its layers' figures still add up
+    } catch (const Error&) {  // the layers' figures still add up
     }
   }
   lines.push_back(fmt::format("{} = Σ over layers = {} = {}", key, terms, to_string(sum)));

@@ -34,7 +34,7 @@ th details{font-weight:normal}
 .bar{height:.4rem;background:#2f8fd8}
 summary{cursor:pointer}
 @media(max-width:40rem){table{font-size:.85rem}th,td{padding:.2rem .3rem}.v thead{display:none}.v tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--grid)}
-.v td,.v th{display:inline-block;border:0;padding:0 .6rem 0 0}.v td.wide{display:block;min-width:0}}
+.v td,.v th{display:inline-block;border:0;padding:0 .6rem 0 0}.v td.wide{display:block;min-width:0}.v td.wide:last-child:not(:empty)::before{content:"next: "}}
 svg{max-width:100%;min-width:30rem;height:auto;color:var(--ink)}
 svg text{fill:currentColor}svg>rect:first-of-type{fill:transparent}
 svg [stroke="#ddd"]{stroke:var(--grid)}svg [stroke="#444"]{stroke:var(--axis)}svg [fill="#444"]{fill:var(--axis)}
@@ -140,7 +140,7 @@ std::string verdicts_html(const Json& verdicts) {
   std::string html = "<p class=\"sum\">";
   for (const auto& [kind, count] : kinds) {
     html +=
-        fmt::format("<span class=\"{}\">{} of {} {} hold</span> ",
+        fmt::format("<span class=\"{}\">{} of {} {} verdicts hold</span> ",
                     count.first == count.second ? "good" : "bad", count.second, count.first, kind);
   }
   html += "</p>\n";

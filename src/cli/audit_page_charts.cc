@@ -72,14 +72,6 @@ std::string chart_html(const Chart& chart) {
   return figure_html(chart_svg(chart));
 }
 
-double best_bandwidth(const Json& table) {
-  double best = 0;
-  for (const Json& round : table.at("rounds")) {
-    best = std::max(best, round.at("read_bytes_per_s").get<double>());
-  }
-  return best;
-}
-
 }  // namespace
 
 std::string masks_html(const Json& document) {
@@ -118,15 +110,13 @@ std::string roof_html(const Json& document) {
   double most = 0;
   double bandwidth = 0;
   for (const auto& [name, table, kv_dtype] : runs_of(document)) {
-    // The shortest prediction is that of the round with the best bandwidth.
-    const double best = best_bandwidth(table);
-    const double bytes = table.at("predicted_step_seconds").at("min").get<double>() * best;
+    const double bytes = step_bytes(table);
     const double milli = 1e3 * table.at("step_seconds").at("p50").get<double>();
     if (!(bytes > 0) || !(milli > 0) || chart.series.size() + 1 == kMostSeries) continue;
     chart.series.push_back({name, {bytes}, {milli}});
     least = least > 0 ? std::min(least, bytes) : bytes;
     most = std::max(most, bytes);
-    bandwidth = std::max(bandwidth, best);
+    bandwidth = std::max(bandwidth, best_bandwidth(table));
   }
   if (bandwidth > 0) {
     const auto milli = [&](double bytes) { return 1e3 * bytes / bandwidth; };

@@ -159,11 +159,11 @@ std::vector<std::string> audit(const AuditFlags& flags,
   report.audit = run_audit(model, exact, tables, pool, options);
   report.peak_memory_bytes = peak_memory_bytes();
   const Json document = audit_document(report);
+  print(flags.json ? document_text(document) : audit_text(document));
   if (!flags.html.empty() && !report.audit.tables.empty()) {
     write_file(flags.html, audit_page(document));
     std::fprintf(stderr, "audit: page in %s\n", flags.html.c_str());
   }
-  print(flags.json ? document_text(document) : audit_text(document));
   return faults_of(report.audit, flags.strict);
 }
 

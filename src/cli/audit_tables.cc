@@ -8,6 +8,20 @@
 #include "cli/audit_layers.h"
 
 namespace lacuna::cli {
+
+double best_bandwidth(const Json& table) {
+  double best = 0;
+  for (const Json& round : table.at("rounds")) {
+    best = std::max(best, number_at(round, "read_bytes_per_s"));
+  }
+  return best;
+}
+
+double step_bytes(const Json& table) {
+  // The shortest prediction is that of the round with the best bandwidth.
+  return number_at(table.at("predicted_step_seconds"), "min") * best_bandwidth(table);
+}
+
 namespace {
 
 struct Quantity {
@@ -75,6 +89,27 @@ void add_intervention(Grid& grid, const Json& one) {
        "layer gives the edge"});
 }
 
+std::vector<std::string> time_equations(const Json& table) {
+  const Json& predicted = table.at("predicted_step_seconds");
+  std::vector<std::string> lines = {
+      fmt::format(
+          "predicted = bytes of weights, keys and values of a step / bandwidth, in the best "
+          "round = {:.0f} / {:.4g} = {:.4g} s; median of {} round(s) = {:.4g} s",
+          step_bytes(table), best_bandwidth(table), number_at(predicted, "min"),
+          count_at(predicted, "num_runs"), number_at(predicted, "p50")),
+      fmt::format("step: percentiles of {} steps; first token: median of {}; attention: mean",
+                  count_at(table.at("step_seconds"), "num_runs"),
+                  count_at(table.at("first_token_seconds"), "num_runs"))};
+  const Json& quality = table.at("quality");
+  if (!quality.is_null()) {
+    lines.push_back(
+        fmt::format("nats a token = Σ -ln p(next token) / positions = {:.4f} / {}",
+                    number_at(quality, "nll") * static_cast<double>(count_at(quality, "positions")),
+                    count_at(quality, "positions")));
+  }
+  return lines;
+}
+
 // A column for each run beside the first ones.
 Grid grid_of_runs(std::vector<Column> columns, const std::vector<AuditRun>& runs) {
   Grid grid{std::move(columns), {}};
@@ -135,6 +170,7 @@ Grid times_grid(const Json& document) {
          milli_text(number_at(step, "p99"), 2), milli_text(number_at(predicted, "p50"), 2),
          milli_text(number_at(run.table.at("step_parts_seconds"), "attention"), 2),
          quality.is_null() ? "" : fmt::format("{:.4f}", number_at(quality, "nll"))});
+    grid.equations.push_back(time_equations(run.table));
   }
   return grid;
 }

@@ -19,6 +19,11 @@ struct AuditRun {
 // The tables, and last the first one again with int8 keys and values where it ran.
 std::vector<AuditRun> runs_of(const Json& document);
 
+// The probe's, of all rounds; and the bytes that the prediction of a step divides by it: weights,
+// and keys and values.
+double best_bandwidth(const Json& table);
+double step_bytes(const Json& table);
+
 struct Grid {
   std::vector<Column> columns;
   std::vector<std::vector<std::string>> rows;
