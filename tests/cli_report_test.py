@@ -213,6 +213,15 @@ class Hostile(unittest.TestCase):
                 kind["attend"] = "edges(file=/etc/passwd)"
         self.assertIn("its keys are in a file", page_of(document))
 
+    def test_what_would_take_long_to_count_is_not_counted(self):
+        document = audited()[0]
+        document["request"]["prompt_tokens"] = 1 << 40
+        for table in document["tables"]:
+            table["length_tokens"] = 1 << 40
+            for layer in [*table["kinds"], *table["layers"]]:
+                layer["attend"] = "strided(7)"
+        self.assertIn("the prompt is not of 1..8192", page_of(document))
+
 
 class Stored(unittest.TestCase):
     def test_the_audit_in_the_documents_is_one_that_this_program_would_write(self):

@@ -14,21 +14,28 @@
 namespace lacuna::cli {
 namespace {
 
-constexpr std::int64_t kMostTokens = 1 << 24;  // the longest prompt that an audit takes
-constexpr std::int64_t kMostSteps = 1 << 14;   // each is looked at
-constexpr std::size_t kMostKinds = 8;          // that have equations
+constexpr std::int64_t kMostTokens = 1 << 18;  // of a prompt, whose tiles are counted row by row
+// Of a prompt whose rows leave many single keys, which are looked at one by one.
+constexpr std::int64_t kMostTokensOfKeys = 1 << 13;
+constexpr std::int64_t kMostSteps = 1 << 14;  // each is looked at
+constexpr std::size_t kMostKinds = 8;         // that have equations
 
-// Terms whose rows differ from one another in more than their place are counted row by row.
-bool has_closed_form(const Attend& attend) {
+// How long a prompt may be for what is computed of a layer to take no time to speak of.
+std::int64_t most_tokens(const Attend& attend) {
+  std::int64_t most = attend.groups.empty() ? 0 : kMostTokens;
   for (const HeadGroup& group : attend.groups) {
     for (const Term& term : group.attend) {
       if (std::holds_alternative<Random>(term) || std::holds_alternative<RandomBlocks>(term) ||
           std::holds_alternative<GlobalTokens>(term)) {
-        return false;
+        return 0;
       }
+      const bool is_range =
+          std::holds_alternative<Full>(term) || std::holds_alternative<Window>(term) ||
+          std::holds_alternative<Sink>(term) || std::holds_alternative<Chunk>(term);
+      if (!is_range) most = kMostTokensOfKeys;
     }
   }
-  return !attend.groups.empty();
+  return most;
 }
 
 ModelShape shape_of(const Json& layer) {
@@ -51,13 +58,12 @@ class LayerEquations {
         layer_(layer),
         dtype_(lacuna::kv_dtype(kv_dtype)),
         table_(layer_of(layer.at("attend").get<std::string>(),
-                        document.at("model").at("causal").get<bool>())),
+                        document.at("model").at("causal").get<bool>(),
+                        count_at(table, "length_tokens"))),
         shape_(shape_of(layer)),
         prompt_(count_at(table, "length_tokens")),
         steps_(count_at(table, "generate_tokens") - 1) {
-    if (prompt_ < 1 || prompt_ > kMostTokens || steps_ < 0 || steps_ > kMostSteps) {
-      throw Error("lengths are out of range");
-    }
+    if (steps_ < 0 || steps_ > kMostSteps) throw Error("its steps are too many");
   }
 
   std::vector<std::string> of(const std::string& key) const {
@@ -140,11 +146,13 @@ std::vector<Alike> kinds_of(const Json& table, const std::string& key) {
 
 }  // namespace
 
-LayerTable layer_of(const std::string& attend, bool causal) {
+LayerTable layer_of(const std::string& attend, bool causal, std::int64_t length) {
   if (attend.find("file") != std::string::npos) throw Error("its keys are in a file");
   LayerTable table = parse_layers(attend, 1, causal);
-  if (has_closed_form(table.layers.front().attend)) return table;
-  throw Error("its keys depend on more than the length");
+  const std::int64_t most = most_tokens(table.layers.front().attend);
+  if (most == 0) throw Error("its keys depend on more than the length");
+  if (length < 1 || length > most) throw Error(fmt::format("the prompt is not of 1..{}", most));
+  return table;
 }
 
 std::vector<std::string> equations_of(const Json& document, const Json& table,

@@ -17,7 +17,6 @@ namespace lacuna::cli {
 namespace {
 
 constexpr std::int64_t kMaskCells = 64;
-constexpr std::int64_t kLongestMask = 1 << 24;  // the longest prompt that an audit takes
 constexpr std::size_t kMostMasks = 8;
 constexpr std::size_t kMostSeries = 8;
 constexpr std::size_t kMostPoints = 256;
@@ -29,8 +28,7 @@ std::string mask_html(const std::string& attend, const Json& document) {
   const std::int64_t length = count_at(document.at("request"), "prompt_tokens");
   std::string html;
   try {
-    if (length < 1 || length > kLongestMask) throw Error("the prompt is empty or too long");
-    const LayerTable table = layer_of(attend, causal);
+    const LayerTable table = layer_of(attend, causal, length);
     for (const HeadGroup& group : table.layers.front().attend.groups) {
       const Topology topology(group.attend, causal);
       html += figure_html(mask_svg(mask_of(topology, length, kMaskCells).picture(attend)));
