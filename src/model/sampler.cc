@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "lacuna/error.h"
@@ -25,6 +26,25 @@ double uniform(std::uint64_t seed, std::uint64_t draw) {
   return static_cast<double>(both) * 0x1p-53;
 }
 
+// NaN is below all; −∞ where there is nothing. In lanes, which compilers use vectors for: a large
+// vocabulary looked at number after number took a tenth of a step.
+float largest_of(std::span<const float> logits) {
+  constexpr std::size_t kLanes = 16;
+  float lanes[kLanes];
+  std::ranges::fill(lanes, -std::numeric_limits<float>::infinity());
+  const auto take = [&](const float* x, std::size_t lane) {
+    lanes[lane] = x[lane] > lanes[lane] ? x[lane] : lanes[lane];
+  };
+  std::size_t first = 0;
+  for (; first + kLanes <= logits.size(); first += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) take(logits.data() + first, lane);
+  }
+  for (std::size_t lane = 0; first + lane < logits.size(); ++lane) {
+    take(logits.data() + first, lane);
+  }
+  return *std::ranges::max_element(lanes);
+}
+
 }  // namespace
 
 Sampler::Sampler(const SamplerOptions& options) : options_(options) {
@@ -36,13 +56,11 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
 }
 
 TokenId Sampler::pick(std::span<const float> logits) {
-  const auto largest = std::ranges::max_element(logits, [](float a, float b) {
-    return std::isnan(a) || a < b;  // NaN is below all
-  });
-  if (largest == logits.end() || !std::isfinite(*largest)) {
-    throw Error("the largest of the model's logits is not finite");
+  const float largest = largest_of(logits);
+  if (!std::isfinite(largest)) throw Error("the largest of the model's logits is not finite");
+  if (options_.temperature == 0) {
+    return static_cast<TokenId>(std::ranges::find(logits, largest) - logits.begin());
   }
-  if (options_.temperature == 0) return static_cast<TokenId>(largest - logits.begin());
   order_.resize(logits.size());
   std::iota(order_.begin(), order_.end(), 0);
   std::erase_if(order_,
@@ -61,7 +79,7 @@ TokenId Sampler::pick(std::span<const float> logits) {
   std::vector<double> weights;
   double total = 0;
   for (const TokenId id : order_) {
-    const double below = double{logits[static_cast<std::size_t>(id)]} - *largest;
+    const double below = double{logits[static_cast<std::size_t>(id)]} - largest;
     weights.push_back(std::exp(below / options_.temperature));
     total += weights.back();
   }

@@ -92,6 +92,27 @@ TEST(Sampler, TemperatureZeroPicksTheFirstOfTheLargest) {
   EXPECT_EQ(with_others.pick(kSome), 2);
 }
 
+TEST(Sampler, TemperatureZeroFindsTheFirstOfTheLargestAnywhere) {
+  std::mt19937 generator(1);
+  for (std::size_t size = 1; size <= 70; ++size) {
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      Logits logits(size);
+      for (float& x : logits) {
+        const auto drawn = static_cast<int>(generator() % 12);  // few values, so many are equal
+        x = drawn == 0 ? kNan : drawn == 1 ? -kInfinity : static_cast<float>(drawn) - 9;
+      }
+      logits[generator() % size] = -8.5F;
+      std::size_t expected = size;
+      for (std::size_t id = 0; id < size; ++id) {
+        if (expected == size ? !std::isnan(logits[id]) : logits[id] > logits[expected]) {
+          expected = id;
+        }
+      }
+      ASSERT_EQ(Sampler({}).pick(logits), static_cast<TokenId>(expected)) << size;
+    }
+  }
+}
+
 TEST(Sampler, DrawsByTemperatureAlone) {
   for (const double temperature : {0.1, 0.7, 1.0, 3.0, 1000.0}) {
     expect_drawn_as_defined(kSome, {.temperature = temperature});
