@@ -44,27 +44,28 @@ class DenseWeights {
   // naming the sizes where they are not positive or the memory is refused, and the output that has
   // a weight which is not finite or larger than 127 · 65504.
   using ReadRow = std::function<void(std::span<float> to, std::int64_t row)>;
+  // Several matrices may share blocks of memory; without, each has its own.
   DenseWeights(DenseType type, std::int64_t outputs, std::int64_t inputs, const ReadRow& read_row,
-               ThreadPool* pool = nullptr);
+               ThreadPool* pool = nullptr, MemoryBlocks* blocks = nullptr);
   // Of whole numbers of 4 or 5 bits; inputs are a multiple of 32. Scales and offsets are rounded to
   // f16. Throws Error naming the output that has one which is not finite there.
   using ReadGroups = std::function<void(std::span<DenseGroup> to, std::int64_t row)>;
   DenseWeights(int bits, std::int64_t outputs, std::int64_t inputs, const ReadGroups& read_groups,
-               ThreadPool* pool = nullptr);
+               ThreadPool* pool = nullptr, MemoryBlocks* blocks = nullptr);
 
   DenseType type() const { return bits_ == 32 ? DenseType::kF32 : DenseType::kInt8; }
   int bits() const { return bits_; }
   std::int64_t outputs() const { return outputs_; }
   std::int64_t inputs() const { return inputs_; }
   std::int64_t padded_outputs() const { return (outputs_ + 15) / 16 * 16; }
-  std::int64_t size_bytes() const { return memory_.size(); }
+  std::int64_t size_bytes() const;
   const std::byte* panel(std::int64_t idx) const;
 
  private:
   int bits_ = 32;
   std::int64_t outputs_ = 0;
   std::int64_t inputs_ = 0;
-  Memory memory_;
+  std::shared_ptr<std::byte> panels_;
 };
 
 // Rows [num_rows, inputs] as products of one type read them; several products may follow. Of f32 it

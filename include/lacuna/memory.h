@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace lacuna {
 
@@ -26,6 +27,17 @@ class Memory {
  private:
   std::byte* data_ = nullptr;
   std::int64_t size_ = 0;
+};
+
+// Pieces of large blocks of Memory, so that small ones lie on huge pages too. One user at a time.
+class MemoryBlocks {
+ public:
+  // Zeros, aligned to 64 bytes. A block lives as long as a piece of it. Throws as Memory does.
+  std::shared_ptr<std::byte> take(std::int64_t size_bytes);
+
+ private:
+  std::shared_ptr<Memory> block_;
+  std::int64_t used_ = 0;
 };
 
 }  // namespace lacuna

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -67,6 +68,18 @@ Memory& Memory::operator=(Memory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;
+}
+
+std::shared_ptr<std::byte> MemoryBlocks::take(std::int64_t size_bytes) {
+  constexpr std::int64_t kBlock = std::int64_t{64} << 20;
+  constexpr std::int64_t kCacheLine = 64;
+  if (block_ == nullptr || size_bytes > block_->size() - used_) {
+    block_ = std::make_shared<Memory>(std::max(kBlock, size_bytes));
+    used_ = 0;
+  }
+  std::byte* const piece = block_->data() + used_;
+  used_ += std::min(rounded_up(size_bytes, kCacheLine), block_->size() - used_);
+  return {block_, piece};
 }
 
 }  // namespace lacuna

@@ -150,6 +150,10 @@ void require_sizes(std::int64_t outputs, std::int64_t inputs) {
                           outputs, inputs, kMost));
 }
 
+std::shared_ptr<std::byte> taken_from(MemoryBlocks* blocks, std::int64_t size_bytes) {
+  return blocks != nullptr ? blocks->take(size_bytes) : MemoryBlocks{}.take(size_bytes);
+}
+
 // Rows of `row_size` numbers or groups into panels; those behind the last output are zeros.
 // pack(panel, row, output of the panel).
 template <typename Item, typename Pack>
@@ -176,17 +180,16 @@ void pack_rows(std::byte* panels, std::int64_t bytes, std::int64_t outputs, std:
 std::string_view to_string(DenseType type) { return type == DenseType::kF32 ? "f32" : "int8"; }
 
 DenseWeights::DenseWeights(DenseType type, std::int64_t outputs, std::int64_t inputs,
-                           const ReadRow& read_row, ThreadPool* pool)
+                           const ReadRow& read_row, ThreadPool* pool, MemoryBlocks* blocks)
     : bits_(type == DenseType::kF32 ? 32 : 8), outputs_(outputs), inputs_(inputs) {
   require_sizes(outputs, inputs);
-  const std::int64_t bytes = panel_bytes(bits_, inputs);
-  memory_ = Memory(padded_outputs() / kPanelKeys * bytes);
-  pack_rows(memory_.data(), bytes, outputs, inputs, read_row, pool,
+  panels_ = taken_from(blocks, size_bytes());
+  pack_rows(panels_.get(), panel_bytes(bits_, inputs), outputs, inputs, read_row, pool,
             type == DenseType::kF32 ? pack_f32 : pack_int8);
 }
 
 DenseWeights::DenseWeights(int bits, std::int64_t outputs, std::int64_t inputs,
-                           const ReadGroups& read_groups, ThreadPool* pool)
+                           const ReadGroups& read_groups, ThreadPool* pool, MemoryBlocks* blocks)
     : bits_(bits), outputs_(outputs), inputs_(inputs) {
   require_sizes(outputs, inputs);
   if ((bits != 4 && bits != 5) || inputs % kDenseGroup != 0) {
@@ -194,16 +197,19 @@ DenseWeights::DenseWeights(int bits, std::int64_t outputs, std::int64_t inputs,
         fmt::format("weights of {} bits with {} inputs; allowed: 4 or 5 bits, multiples of {}",
                     bits, inputs, kDenseGroup));
   }
-  const std::int64_t bytes = panel_bytes(bits, inputs);
-  memory_ = Memory(padded_outputs() / kPanelKeys * bytes);
-  pack_rows(memory_.data(), bytes, outputs, inputs / kDenseGroup, read_groups, pool,
-            [&](std::byte* panel, std::span<const DenseGroup> row, std::int64_t output) {
+  panels_ = taken_from(blocks, size_bytes());
+  pack_rows(panels_.get(), panel_bytes(bits, inputs), outputs, inputs / kDenseGroup, read_groups,
+            pool, [&](std::byte* panel, std::span<const DenseGroup> row, std::int64_t output) {
               pack_groups(panel, bits, row, output);
             });
 }
 
+std::int64_t DenseWeights::size_bytes() const {
+  return padded_outputs() / kPanelKeys * panel_bytes(bits_, inputs_);
+}
+
 const std::byte* DenseWeights::panel(std::int64_t idx) const {
-  return memory_.data() + idx * panel_bytes(bits_, inputs_);
+  return panels_.get() + idx * panel_bytes(bits_, inputs_);
 }
 
 DenseRows::DenseRows(DenseType type, const std::string& isa) : type_(type), isa_(isa) {}

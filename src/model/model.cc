@@ -44,12 +44,12 @@ class Loader {
       const auto read = [&](std::span<DenseGroup> to, std::int64_t row) {
         of_row(row, [&](const WeightMatrix& part, std::int64_t at) { read_groups(to, part, at); });
       };
-      return {bits, rows, parts.front().cols, read, pool_};
+      return {bits, rows, parts.front().cols, read, pool_, &blocks_};
     }
     const auto read = [&](std::span<float> to, std::int64_t row) {
       of_row(row, [&](const WeightMatrix& part, std::int64_t at) { read_row(to, part, at); });
     };
-    return {options_.products, rows, parts.front().cols, read, pool_};
+    return {options_.products, rows, parts.front().cols, read, pool_, &blocks_};
   }
   // As the file stores what was packed.
   std::int64_t packed_bytes() const { return packed_bytes_; }
@@ -79,6 +79,7 @@ class Loader {
   const ModelOptions& options_;
   ThreadPool* pool_;
   std::set<std::string, std::less<>> taken_;
+  MemoryBlocks blocks_;
   std::int64_t packed_bytes_ = 0;
 };
 
