@@ -27,13 +27,13 @@ th,td{padding:.25rem .6rem;border-bottom:1px solid var(--grid);text-align:left;v
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 td.wide{white-space:normal;min-width:18rem}
 .good{color:var(--good);font-weight:bold}.bad{color:var(--bad);font-weight:bold}
-.sum span{margin-right:1.5rem}.group{padding-top:.8rem}
+.sum span{display:inline-block;margin-right:1.5rem}.group{padding-top:.8rem}
 details p{margin:.3rem 0;white-space:normal;width:min(34rem,75vw)}td p{margin:0}
 th details{font-weight:normal}
 .masks{display:flex;flex-wrap:wrap;gap:1rem}.masks>*{flex:1 1 30rem;min-width:0}.masks svg{min-width:22rem}
-.bar{height:.4rem;background:#2f8fd8}
+.bars{width:6rem;margin-left:auto}.bars div{height:.4rem;background:#2f8fd8}
 summary{cursor:pointer}
-@media(max-width:40rem){table{font-size:.85rem}th,td{padding:.2rem .3rem}.v thead{display:none}.v tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--grid)}
+@media(max-width:40rem){table{font-size:.85rem}td.wide{min-width:0}th,td{padding:.2rem .3rem}.v thead{display:none}.v tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--grid)}
 .v td,.v th{display:inline-block;border:0;padding:0 .6rem 0 0}.v td.wide{display:block;min-width:0}.v td.wide:last-child:not(:empty)::before{content:"next: "}}
 svg{max-width:100%;min-width:30rem;height:auto;color:var(--ink)}
 svg text{fill:currentColor}svg>rect:first-of-type{fill:transparent}
@@ -72,7 +72,7 @@ std::string row_html(const Grid& grid, std::size_t row) {
   for (std::size_t idx = first; idx < grid.columns.size(); ++idx) {
     std::string cell = xml_escaped(grid.rows[row][idx]);
     if (!grid.shares.empty() && idx > 0) {
-      cell += fmt::format("<div class=\"bar\" style=\"width:{:.1f}%\"></div>",
+      cell += fmt::format("<div class=\"bars\"><div style=\"width:{:.1f}%\"></div></div>",
                           100 * grid.shares[row][idx - 1]);
     }
     if (idx == first && !grid.equations.empty()) {
