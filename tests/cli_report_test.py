@@ -252,6 +252,8 @@ class Compare(unittest.TestCase):
         self.assertTrue(found.startswith("differs: name: gemma3 | other\n"), found)
         self.assertRegex(found, r"held_bytes .* \+5\n")
         self.assertRegex(found, r"step_seconds .* 1000\.000 of A's\n")
+        b["tables"][0]["first_token_seconds"]["num_runs"] = 1
+        self.assertRegex(self.compare(a, b), r"first_token_seconds .* not known, one run\n")
         del b["tables"][2]
         self.assertIn("only in A: window(8)\n", self.compare(a, b))
 

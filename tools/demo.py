@@ -169,8 +169,7 @@ def generation_demo(program, model):
             f"\n\n{generation_table(reports)}\n{answers}")
 
 
-AUDITED = ["--prompt", str(TOKENS), "--against", "full", "--against", "window(512)",
-           "--repetitions", "1"]
+AUDITED = ["--prompt", str(TOKENS), "--against", "full", "--against", "window(512)"]
 
 
 def audit(program, model, *options):
@@ -187,7 +186,8 @@ def audit(program, model, *options):
 def audit_demo(program, model, folder):
     """The last step: what was predicted, and what this machine did."""
     page = folder / "audit.html"
-    text = audit(program, model, "--html", str(page))
+    # One round: exact figures need no more, and the steps of a round are many.
+    text = audit(program, model, "--repetitions", "1", "--html", str(page))
     return (f"\nThe audit, {TOKENS} tokens: own table, all full, and window only\n\n{text}\n"
             f"The same with pictures: {page}\n")
 

@@ -1,5 +1,5 @@
-"""Audits Gemma 3 270M as the demo does, for the documents: docs/data/audit.json and the picture of its
-page, docs/images/audit.png, which chromium takes.
+"""Audits Gemma 3 270M as the demo does, over more rounds, for the documents: docs/data/audit.json and
+the picture of its page, docs/images/audit.png, which chromium takes.
 
     store_audit.py PROGRAM [--picture]
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "cli/audit_document.h"
 #include "cli/report.h"
 #include "lacuna/table.h"
 
@@ -66,8 +67,13 @@ void add_time(Table& rows, const std::string& name, const char* key, const Json&
                        1e3 * at(table, "p90"));
   };
   const bool overlap = at(a, "p10") <= at(b, "p90") && at(b, "p10") <= at(a, "p90");
+  const auto is_single = [key](const Json& table) {
+    return count_at(table.at(key), "num_runs") < 2;
+  };
   std::string difference = "none";
-  if (!overlap && at(a, "p50") > 0) {
+  if (is_single(a) || is_single(b)) {
+    difference = "not known, one run";
+  } else if (!overlap && at(a, "p50") > 0) {
     difference = fmt::format("{:.3f} of A's", at(b, "p50") / at(a, "p50"));
   } else if (!overlap) {
     difference = "A has no time";
@@ -104,7 +110,8 @@ std::string compare_audits(const Json& a, const Json& b) {
   const std::string head = unlike + (unlike.empty() ? "" : "\n");
   if (rows.num_rows() == 0) return head + "no layer table stands in both\n";
   return head + rows.text() +
-         "times: none where p10..p90 of the two overlap, else B's median over A's\n";
+         "times: none where p10..p90 of the two overlap, else B's median over A's; of one run the "
+         "noise is not known\n";
 }
 
 }  // namespace lacuna::cli
