@@ -98,29 +98,22 @@ def times(document):
 
 
 def parts(document):
-    """Where our time goes: prompt and step, each table of a case a column."""
-    columns = [(result, idx, row["form"]) for result in document["results"] if result["rounds"]
-               for idx, row in enumerate(result["rounds"][0]["ours"]["rows"])]
-    text = "| part |" + "".join(f" {result['name']}, {table}: prompt, s | a step, ms |"
-                                for result, _, table in columns)
-    text += "\n| --- |" + " ---: |" * (2 * len(columns)) + "\n"
-
-    def seconds(result, idx, key, part):
-        found = [one["ours"]["rows"][idx][key].get(part) for one in result["rounds"]]
-        return None if None in found else statistics.median(found)
-    for part in PARTS:
-        text += f"| {part.replace('_', ' ')} |"
-        for result, idx, _ in columns:
-            for key, scale in (("prefill_parts_seconds", 1), ("step_parts_seconds", 1e3)):
-                value = seconds(result, idx, key, part)
-                text += " – |" if value is None else f" {scale * value:.3f} |"
-        text += "\n"
-    text += "| **all** |"
-    for result, idx, _ in columns:
-        step = statistics.median(sum(one["ours"]["rows"][idx]["step_parts_seconds"].values())
-                                 for one in result["rounds"])
-        text += f" {our_median(result, idx, FIRST):.3f} | {1e3 * step:.3f} |"
-    return text + "\n"
+    """Where our time goes: a line for each form's prompt and one for its step."""
+    text = "| model and prompt | form | of |" + "".join(f" {part.replace('_', ' ')} |" for part in PARTS)
+    text += " **all** |\n| --- | --- | --- |" + " ---: |" * (1 + len(PARTS)) + "\n"
+    for result in document["results"]:
+        for idx, row in enumerate(result["rounds"][0]["ours"]["rows"] if result["rounds"] else []):
+            rows = [one["ours"]["rows"][idx] for one in result["rounds"]]
+            step = statistics.median(sum(one["step_parts_seconds"].values()) for one in rows)
+            for of, key, scale, whole in (
+                    ("prompt, s", "prefill_parts_seconds", 1, our_median(result, idx, FIRST)),
+                    ("a step, ms", "step_parts_seconds", 1e3, step)):
+                text += f"| {result['name']} | {row['form']} | {of} |"
+                for part in PARTS:
+                    found = [one[key].get(part) for one in rows]
+                    text += " – |" if None in found else f" {scale * statistics.median(found):.3f} |"
+                text += f" {scale * whole:.3f} |\n"
+    return text
 
 
 def quantities(document):

@@ -28,8 +28,8 @@ enum class Overflow {
 };
 
 struct GenerateOptions {
-  std::int64_t max_tokens = 256;  // of the answer
-  std::int64_t chunk = 512;       // tokens of the prompt at a time
+  std::int64_t max_tokens = 256;     // of the answer
+  std::int64_t chunk = kPassTokens;  // tokens of the prompt at a time
   // Read by the answer alone, the prompt being read with the transformer's own.
   std::optional<LayerTable> decode_table = {};
   SamplerOptions sampler = {};

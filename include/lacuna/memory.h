@@ -20,6 +20,9 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
+  // The system gives all pages now, so that nothing waits for them later. They must be unwritten.
+  void populate();
+
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   std::int64_t size() const { return size_; }

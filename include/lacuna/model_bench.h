@@ -126,7 +126,7 @@ struct ModelRow {
 
 struct ModelBenchOptions {
   TransformerOptions transformer;  // table and cache_bytes are the bench's own
-  std::int64_t chunk = 512;
+  std::int64_t chunk = kPassTokens;
   std::int64_t repetitions = 3;  // rounds over all rows, 1..1000
   // The prompts begin it; empty: tokens drawn from the seed.
   std::vector<TokenId> text;

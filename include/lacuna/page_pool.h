@@ -20,6 +20,7 @@ struct PoolOptions {
   // Pages are filled with 0xff, which reads as NaN, when they are taken and when they are freed:
   // for tests, which so find what reads memory that it must not.
   bool poison = false;
+  bool populate = false;  // Memory::populate()
 };
 
 // Memory for KV pages of several sizes under one budget. It is cut into slabs, a slab into pages of

@@ -36,10 +36,14 @@ struct TransformerOptions {
   bool exact_kv = false;  // widen quantized keys instead of rounding queries
   std::int64_t page_size = 64;
   std::int64_t cache_bytes = std::int64_t{1} << 30;  // never exceeded
-  std::int64_t rollback = 0;                         // tokens that truncate() may take back
-  std::string isa = {};                              // of all kernels; "": the best for each
+  bool populate = false;      // the system gives the cache's memory at once, not as it is written
+  std::int64_t rollback = 0;  // tokens that truncate() may take back
+  std::string isa = {};       // of all kernels; "": the best for each
   PlantedFaults planted = {};
 };
+
+// Tokens of a prompt in one pass, unless told otherwise: many rows for one reading of the weights.
+inline constexpr std::int64_t kPassTokens = 1024;
 
 // New tokens of one sequence: a chunk of its prompt, or the token to go on with (and drafts).
 struct NewTokens {

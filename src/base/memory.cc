@@ -61,6 +61,12 @@ Memory::Memory(std::int64_t size_bytes) : size_(size_bytes) {
 
 Memory::~Memory() { unmap(data_, rounded_up(size_, kSmallPage)); }
 
+void Memory::populate() {
+  for (std::int64_t at = 0; at < size_; at += kSmallPage) {
+    *static_cast<volatile std::byte*>(data_ + at) = std::byte{};
+  }
+}
+
 Memory::Memory(Memory&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 

@@ -26,7 +26,11 @@ TEST(Memory, IsZeroAndAlignedAtAnySize) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.data()) % static_cast<std::uintptr_t>(unit),
               0U);
     EXPECT_TRUE(is_zero(memory.data(), size));
+    Memory populated(size);
+    populated.populate();
+    EXPECT_TRUE(is_zero(populated.data(), size));
   }
+  Memory(0).populate();
   EXPECT_EQ(Memory(0).data(), nullptr);
   EXPECT_THROW(Memory(-1), Error);
 }

@@ -52,6 +52,7 @@ ModelTimer::ModelTimer(const Model& model, const ModelProblem& problem, std::vec
   row_.file_weight_bytes = model.file_weight_bytes();
   row_.weight_bytes = model.weight_bytes();
   transformer_options_.table = problem.table;
+  transformer_options_.populate = true;  // as an engine has it that has answered before
   transformer_options_.cache_bytes =
       cache_bytes_for(problem.table, model.config().shape, options.transformer,
                       problem.prompt_tokens + problem.generate_tokens, options.chunk);

@@ -132,6 +132,7 @@ PagePool::PagePool(std::span<const std::int64_t> page_bytes, const PoolOptions& 
   }
   const std::int64_t num_slabs = options.budget_bytes / options.slab_bytes;
   state_->memory = Memory(num_slabs * options.slab_bytes);
+  if (options.populate) state_->memory.populate();
   state_->slabs.resize(static_cast<std::size_t>(num_slabs));
   for (std::int64_t slab = num_slabs - 1; slab >= 0; --slab) state_->free_slabs.push_back(slab);
 }

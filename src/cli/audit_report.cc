@@ -181,7 +181,7 @@ void add_audit_flags(CLI::App& app, AuditFlags& flags) {
                  "text, repeated where it is short (licences of Debian's base-files)");
   app.add_flag("--full", flags.full,
                "change a token at every telling distance, likelihood of all positions");
-  add_number(app, "--chunk", flags.chunk, 1, 1 << 16, "tokens of the prompt at a time (512)");
+  add_number(app, "--chunk", flags.chunk, 1, 1 << 16, "tokens of the prompt at a time (1024)");
   app.add_option("--kv-dtype", flags.kv_dtype, "bf16 (default), f16, int8, int4");
   add_number(app, "--page-size", flags.page_size, 16, 256, "tokens of a page (64)");
   add_number(app, "--threads", flags.threads, 0, 4096, "threads (0: all CPUs)");

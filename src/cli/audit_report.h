@@ -29,7 +29,7 @@ struct AuditFlags {
   std::int64_t prompt = 1024;
   std::int64_t generate = 64;
   bool full = false;  // all distances, and the likelihood of all positions
-  std::int64_t chunk = 512;
+  std::int64_t chunk = kPassTokens;
   std::string kv_dtype;
   std::int64_t page_size = 64;
   std::int64_t threads = 0;

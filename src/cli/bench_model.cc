@@ -123,7 +123,7 @@ void add_bench_model_flags(CLI::App& app, BenchModelFlags& flags) {
   add_number(app, "--generate", flags.generate, 1, 1 << 20, "tokens of the answer (64)");
   app.add_option("--file", flags.file,
                  "text whose beginning is the prompts (tokens drawn from the seed)");
-  add_number(app, "--chunk", flags.chunk, 1, 1 << 16, "tokens of the prompt at a time (512)");
+  add_number(app, "--chunk", flags.chunk, 1, 1 << 16, "tokens of the prompt at a time (1024)");
   app.add_flag("--exact", flags.exact, "f32 products of the file's weights");
   app.add_option("--kv-dtype", flags.kv_dtype,
                  "bf16 (default), f32 (with --exact), f16, int8, int4");

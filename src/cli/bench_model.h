@@ -25,7 +25,7 @@ struct BenchModelFlags {
   std::vector<std::int64_t> lengths;
   std::int64_t generate = 64;
   std::string file;  // text whose beginning is the prompts
-  std::int64_t chunk = 512;
+  std::int64_t chunk = kPassTokens;
   bool exact = false;
   std::string kv_dtype;
   bool exact_kv = false;

@@ -312,7 +312,7 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_flag("--no-special", flags.no_special, "texts of special tokens are plain text");
   add_number(app, "--max-tokens", flags.max_tokens, 1, 1 << 24,
              "tokens to generate, within the context (256)");
-  add_number(app, "--chunk", flags.chunk, 1, 1 << 16, "tokens of the prompt at a time (512)");
+  add_number(app, "--chunk", flags.chunk, 1, 1 << 16, "tokens of the prompt at a time (1024)");
   app.add_option("--temperature", flags.temperature, "0 (default): the likeliest token");
   add_number(app, "--top-k", flags.top_k, 0, 1 << 24, "the likeliest tokens to draw from (0: all)");
   app.add_option("--top-p", flags.top_p, "the likeliest tokens whose sum is this (1)");

@@ -28,7 +28,7 @@ struct RunFlags {
   std::string system;
   bool no_special = false;
   std::int64_t max_tokens = 256;
-  std::int64_t chunk = 512;
+  std::int64_t chunk = kPassTokens;
   double temperature = 0;
   std::int64_t top_k = 0;
   double top_p = 1;

@@ -126,7 +126,8 @@ Transformer::State::State(const Model& of, const TransformerOptions& with, Threa
       pool(with.planted.one_thread ? alone : threads),
       table(checked(model, with.table.value_or(model.config.table))),
       retention(table, model.config.shape),
-      cache(cache_shape(retention, with), PoolOptions{.budget_bytes = with.cache_bytes}),
+      cache(cache_shape(retention, with),
+            PoolOptions{.budget_bytes = with.cache_bytes, .populate = with.populate}),
       rows(model.output.type(), with.isa) {
   find_kinds();
   for (const Rotary& rotary : model.architecture.rotary) {
