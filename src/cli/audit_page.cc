@@ -209,6 +209,7 @@ std::string body_html(const Json& document) {
          section("What each layer reads", masks_html(document)) +
          section("Predicted and measured", grid_html(quantities_grid(document))) +
          section("Times", grid_html(times_grid(document)) + steps_html(document)) +
+         section("Attention by kind of layer", grid_html(layers_grid(document))) +
          section("Roofline", roof_html(document)) +
          section("Parts", parts("prefill_parts_seconds", "the prompt, ms") +
                               parts("step_parts_seconds", "a step, ms")) +

@@ -110,6 +110,31 @@ std::vector<std::string> time_equations(const Json& table) {
   return lines;
 }
 
+// One kind of layers; nothing is divided by a time or a count that is 0.
+void add_kind(Grid& grid, const Json& table, const Json& kind) {
+  const double prompt = number_at(kind, "prefill_seconds");
+  const double step = number_at(kind, "step_seconds");
+  const auto pairs = static_cast<double>(count_at(kind, "executed_pairs"));
+  const auto steps = static_cast<double>(count_at(table, "generate_tokens") - 1);
+  const auto read = static_cast<double>(count_at(kind, "read_bytes"));
+  const double whole = number_at(table.at("step_seconds"), "p50");
+  const auto ratio = [](double a, double b, const char* format) {
+    return b > 0 ? fmt::format(fmt::runtime(format), a / b) : std::string();
+  };
+  grid.rows.push_back(
+      {"",
+       fmt::format("{} x {}", count_at(kind, "num_layers"), kind.at("attend").get<std::string>()),
+       fmt::format("{:.3f}", prompt), ratio(1e9 * prompt, pairs, "{:.3f}"), milli_text(step, 3),
+       ratio(1e-9 * read, steps * step, "{:.1f}"), ratio(100 * step, whole, "{:.1f}")});
+  grid.equations.push_back(
+      {fmt::format("ns a pair = attention of the prompt / pairs executed = {:.4g} s / {}", prompt,
+                   count_at(kind, "executed_pairs")),
+       fmt::format("GB/s = bytes read / steps / attention of a step = {} / {} / {:.4g} s",
+                   count_at(kind, "read_bytes"), steps, step),
+       fmt::format("share = attention of a step / the step's median = {:.4g} / {:.4g} s", step,
+                   whole)});
+}
+
 // A column for each run beside the first ones.
 Grid grid_of_runs(std::vector<Column> columns, const std::vector<AuditRun>& runs) {
   Grid grid{std::move(columns), {}};
@@ -172,6 +197,24 @@ Grid times_grid(const Json& document) {
          quality.is_null() ? "" : fmt::format("{:.4f}", number_at(quality, "nll"))});
     grid.equations.push_back(time_equations(run.table));
   }
+  return grid;
+}
+
+Grid layers_grid(const Json& document) {
+  Grid grid{{{"layers", Align::kLeft},
+             {"attention of", Align::kLeft},
+             {"prompt s", Align::kRight},
+             {"ns a pair", Align::kRight},
+             {"a step ms", Align::kRight},
+             {"GB/s", Align::kRight},
+             {"% of a step", Align::kRight}},
+            {}};
+  for (const AuditRun& run : runs_of(document)) {
+    const std::size_t first = grid.rows.size();
+    for (const Json& kind : run.table.at("kinds")) add_kind(grid, run.table, kind);
+    if (grid.rows.size() > first) grid.rows[first].front() = run.name;
+  }
+  grid.is_grouped = true;
   return grid;
 }
 

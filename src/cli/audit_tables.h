@@ -35,6 +35,8 @@ struct Grid {
 // Needed, executed or held, measured, and their difference.
 Grid quantities_grid(const Json& document);
 Grid times_grid(const Json& document);
+// Attention of layers that read alike: kernel (a pair, a byte), layers, and their share of a step.
+Grid layers_grid(const Json& document);
 // `key`: step_parts_seconds or prefill_parts_seconds.
 Grid parts_grid(const Json& document, const char* key, const char* title);
 // No rows where the first table has no quality.

@@ -47,6 +47,8 @@ std::string head_text(const Json& document) {
       text_at(at(document, "model_file"), "sha256"), text_at(at(document, "machine"), "cpu"),
       count_at(document, "threads"), text_at(document, "products"), text_at(document, "kv_dtype"),
       text_at(document, "isa"));
+  head += fmt::format("loaded in {:.2f} s; peak memory of the process {} bytes\n",
+                      number_at(document, "load_seconds"), count_at(document, "peak_memory_bytes"));
   head += "text" + std::string(at(text, "repeated").get<bool>() ? ", repeated" : "");
   if (!at(text, "package").is_null()) head += " of " + text_at(text, "package");
   head += ":\n";
@@ -82,6 +84,7 @@ std::string audit_text(const Json& document) {
   if (at(document, "tables").empty()) return text + "nothing was measured\n";
   text += "\n" + verdicts_text(at(document, "verdicts")) + "\n" +
           grid_text(quantities_grid(document)) + "\n" + grid_text(times_grid(document)) + "\n" +
+          grid_text(layers_grid(document)) + "\n" +
           grid_text(parts_grid(document, "step_parts_seconds", "a step, ms"));
   const Grid quality = quality_grid(document);
   return quality.rows.empty() ? text : text + "\n" + grid_text(quality);
