@@ -48,8 +48,9 @@ class alignas(64) Part {
 };
 
 // Calls work(first, end) for stretches of 0 .. count-1 on the threads of the pool. Each thread has
-// a part of its own, which it takes in few pieces: reading waits anew for memory behind every
-// atomic step, which cost one row nearly half of the bandwidth. Who is done helps the others.
+// a part of its own, which it takes in few pieces: one row's reading starts anew with every piece,
+// and pieces of eight panels by turns cost it nearly a third of the bandwidth. Who is done helps
+// the others.
 template <typename Work>
 void for_stretches(ThreadPool* pool, std::int64_t count, std::int64_t least, const Work& work) {
   if (pool == nullptr || pool->num_threads() == 1 || count <= least) {
