@@ -55,9 +55,6 @@ struct Int8Product {
   static I32 step(I32 acc, std::uint32_t weights, I32 v) {
     return dot_i16(acc, broadcast_bits(weights), v);
   }
-  static void store_weights(float* row, std::int64_t vec, F32 weights) {
-    F32Product::store_weights(row, vec, weights);
-  }
 };
 
 struct Int4Product {
@@ -77,9 +74,6 @@ struct Int4Product {
   }
   static I32 step(I32 acc, std::uint32_t weights, I32 v) {
     return dot_i16(acc, broadcast_bits(weights), v);
-  }
-  static void store_weights(float* row, std::int64_t vec, F32 weights) {
-    F32Product::store_weights(row, vec, weights);
   }
 };
 

@@ -12,10 +12,11 @@
 // The tiles over whole numbers. A row of q has one scale, weights of a row and block (and of the
 // dims that share V's scale) have one too:
 //
-//   S[r][j] = q_scale[r] · Σ_g k_scale[g][j] · Σ_{d in g} q[r][d]·k[j][d]
+//   S[r][j] = q_scale[r] · s[r][j],  s[r][j] = Σ_g k_scale[g][j] · Σ_{d in g} q[r][d]·k[j][d]
 //   o'[r][d] = o[r][d] + unit · Σ_j w[r][j]·v[j][d],  w[r][j] = round(P[r][j]·v_scale[g][j] / unit)
 //
-// with unit = max_j P·v_scale / 32767. For kernel files.
+// with unit = max_j P · max_j v_scale / 32767, both over the keys that r reads. The tile computes
+// s. For kernel files.
 namespace lacuna {
 namespace {
 
@@ -58,6 +59,12 @@ void pack_q_integers(void* row, const void* vector, ElementType type, std::int64
   std::memcpy(tail + groups, &scale, 4);
 }
 
+inline float packed_q_scale(const Lane32* row, const BlockShape& shape) {
+  float scale = 0;
+  std::memcpy(&scale, row + shape.q_lanes - 1, 4);
+  return scale;
+}
+
 // ---- Score tile ---------------------------------------------------------------------------------
 
 template <typename Product, int kRows, int kPanels, typename Ask>
@@ -89,13 +96,8 @@ void score_integer_panels(float* scores, const Lane32* q, const PanelBlock& bloc
 #pragma GCC unroll 32
       for (int r = 0; r < kRows; ++r) {
         float* const at = scores + r * kBlockKeys + c * kLanes;
-        const F32 q_scale = as_f32(broadcast_bits(tail[r * shape.q_lanes + groups]));
         const F32 sum = to_f32(acc[r][c]);
-        if constexpr (Product::kGroupDims == 0) {
-          store(at, sum * (k_scale * q_scale));
-        } else {
-          store(at, fused(sum, k_scale * q_scale, load(at)));
-        }
+        store(at, Product::kGroupDims == 0 ? sum * k_scale : fused(sum, k_scale, load(at)));
       }
     }
   }
@@ -151,45 +153,68 @@ struct IntegerWeights {
   Rows from(std::int64_t idx) const { return {lanes[idx], units + idx, offsets + idx}; }
 };
 
-// P·v_scale of the keys that the row reads, and the largest of them as bits.
-inline std::uint32_t scale_weights(float* scaled, const float* weights, const float* v_scales,
-                                   const PanelBlock& block, std::int64_t token) {
-  I32 largest = broadcast_bits(0);
-  for (int slot = 0; slot < block.num_panels; ++slot) {
-    for (int vec = 0; vec < kVecs; ++vec) {
-      const int at = slot * kPanelKeys + vec * kLanes;
-      F32 x = load(weights + at) * load(v_scales + at);
-      if (block.masks[slot] != nullptr) {
-        x = select(mask_bits(block.masks[slot], token, vec), x, F32{});
-      }
-      store(scaled + at, x);
-      largest = max_bits(largest, and_bits(as_i32(x), broadcast_bits(0x7fffffffU)));
+// Of the keys that a token reads, the scales of V over the largest of them; 0 of other keys.
+struct ScaledValues {
+  float factors[kBlockKeys];  // up to kLargestWeight
+  float unit;                 // what a factor of 1 stands for
+};
+constexpr float kLargestWeight = 32767;
+
+inline void scale_values(ScaledValues& to, const PanelBlock& block, std::int64_t group,
+                         std::int64_t token) {
+  constexpr float kLeast = 0x1p-100F;  // so that its reciprocal is finite
+  I32 bits = broadcast_bits(0);
+  for (int vec = 0; vec < block.num_panels * kVecs; ++vec) {
+    const int slot = vec / kVecs;
+    F32 scales = widen_scales(block.v_scales[slot] + group * kPanelKeys + vec % kVecs * kLanes);
+    if (block.masks[slot] != nullptr) {
+      scales = select(mask_bits(block.masks[slot], token, vec % kVecs), scales, F32{});
     }
+    store(to.factors + vec * kLanes, scales);
+    bits = max_bits(bits, and_bits(as_i32(scales), broadcast_bits(0x7fffffffU)));
   }
-  return static_cast<std::uint32_t>(reduce_max_bits(largest));
+  const std::int32_t largest_bits = reduce_max_bits(bits);
+  float largest = 0;
+  std::memcpy(&largest, &largest_bits, 4);
+  to.unit = (largest > kLeast || !(largest == largest) ? largest : kLeast) / kLargestWeight;
+  const F32 factor = broadcast(kLargestWeight / (largest > kLeast ? largest : kLeast));
+  for (int vec = 0; vec < block.num_panels * kVecs; ++vec) {
+    float* const at = to.factors + vec * kLanes;
+    store(at, load(at) * factor);
+  }
 }
 
-template <typename Product>
-void round_weights(IntegerWeights& to, std::int64_t idx, const float* weights,
-                   const float* v_scales, const PanelBlock& block, std::int64_t token) {
-  constexpr float kLimit = 32767;
-  constexpr float kLeast = 0x1p-100F;  // so that its reciprocal is finite
-  float scaled[kBlockKeys];
-  const std::uint32_t bits = scale_weights(scaled, weights, v_scales, block, token);
-  float largest = 0;
-  std::memcpy(&largest, &bits, 4);
-  to.units[idx] = (largest > kLeast || !(largest == largest) ? largest : kLeast) / kLimit;
-  const F32 factor = broadcast(largest > kLeast ? kLimit / largest : kLimit / kLeast);
-  auto* const halves = reinterpret_cast<std::uint16_t*>(to.lanes[idx]);
-  I32 sum = broadcast_bits(0);
-  for (int vec = 0; vec < block.num_panels * kVecs; ++vec) {
-    const I32 numbers = round_to_int(load(scaled + vec * kLanes) * factor);
-    store_low16(halves + vec * kLanes, numbers);
-    if constexpr (Product::kBias != 0) {
-      sum = add_bits(sum, and_bits(numbers, broadcast_bits(0xffffU)));
-    }
+// The same for the rows of a block, one after another: masks hide other keys from each token.
+class ValueScales {
+ public:
+  ValueScales(const PanelBlock& block, std::int64_t num_heads)
+      : block_(block), num_heads_(num_heads) {
+    for (int slot = 0; slot < block.num_panels; ++slot) masked_ |= block.masks[slot] != nullptr;
   }
-  to.offsets[idx] = static_cast<std::uint32_t>(-Product::kBias * reduce_add_bits(sum));
+  const ScaledValues& of(std::int64_t row, std::int64_t group) {
+    const std::int64_t token = masked_ ? row / num_heads_ : 0;
+    if (token != token_ || group != group_) scale_values(values_, block_, group, token);
+    token_ = token;
+    group_ = group;
+    return values_;
+  }
+
+ private:
+  const PanelBlock& block_;
+  std::int64_t num_heads_;
+  bool masked_ = false;
+  std::int64_t token_ = -1;
+  std::int64_t group_ = -1;
+  ScaledValues values_;
+};
+
+// Rounds the weights of a vector of keys, stores them, and returns them in the low halves.
+inline I32 round_weights(Lane32* row, std::int64_t vec, F32 weights, const ScaledValues& values) {
+  constexpr float kMagic = 12582912.0F;  // 1.5·2^23: a sum with it ends in the number
+  const F32 factors = load(values.factors + vec * kLanes);
+  const I32 numbers = as_i32(fused(weights, factors, broadcast(kMagic)));
+  store_low16(reinterpret_cast<std::uint16_t*>(row) + vec * kLanes, numbers);
+  return and_bits(numbers, broadcast_bits(0xffffU));
 }
 
 // ---- Value tile ---------------------------------------------------------------------------------

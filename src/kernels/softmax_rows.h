@@ -44,8 +44,8 @@ inline void fill_bias(float (&bias)[kPanelKeys], float slope, std::int64_t posit
 }
 
 inline void apply_rule(float* scores, std::int64_t row, const RowBlock& rows,
-                       const PanelBlock& block, const ScoreRule& rule) {
-  const F32 scale = broadcast(rule.sm_scale);
+                       const PanelBlock& block, const ScoreRule& rule, float of_row) {
+  const F32 scale = broadcast(rule.sm_scale * of_row);
   for (int slot = 0; slot < block.num_panels; ++slot) {
     float bias[kPanelKeys] = {};
     if (rule.slopes != nullptr) {
@@ -68,10 +68,11 @@ inline std::uint32_t mask_bits(const std::uint16_t* mask, std::int64_t token, in
 }
 
 // Scores as they enter the softmax: scale, softcap and bias where they are not plain, then the
-// mask.
-inline void score_row(float* scores, std::int64_t row, const RowBlock& rows,
-                      const PanelBlock& block, const ScoreRule& rule) {
-  if (!rule.plain()) apply_rule(scores, row, rows, block, rule);
+// mask. They were computed without of_row, the scale of a row of q; returns what is still to be
+// multiplied by.
+inline float score_row(float* scores, std::int64_t row, const RowBlock& rows,
+                       const PanelBlock& block, const ScoreRule& rule, float of_row) {
+  if (!rule.plain()) apply_rule(scores, row, rows, block, rule, of_row);
   for (int slot = 0; slot < block.num_panels; ++slot) {
     if (block.masks[slot] == nullptr) continue;
     for (int vec = 0; vec < kVecs; ++vec) {
@@ -80,47 +81,79 @@ inline void score_row(float* scores, std::int64_t row, const RowBlock& rows,
       store(at, select(bits, load(at), broadcast(kMinusInfinity)));
     }
   }
+  return rule.plain() ? of_row : 1.0F;
 }
 
 inline float exp2_one(float x) { return lane(exp2_nonpositive(broadcast(x)), 0); }
 
-// Replaces the scores by packed weights, takes the row's m and l on, and returns what o is to be
-// multiplied by. `unit` > 0 turns differences of scores into log₂. The largest score has a weight
-// of exactly 1, a masked one exactly 0, others at least 2^-126. masks: [num_panels].
-template <typename Product>
-float softmax_row(const StateBlock& state, std::int64_t row, std::int64_t token, float* scores,
-                  const std::uint16_t* const* masks, std::int64_t num_panels, float unit) {
-  const std::int64_t num_vecs = num_panels * kVecs;
+inline float largest_score(const float* scores, std::int64_t num_panels) {
   F32 highest = broadcast(kMinusInfinity);
-  for (std::int64_t vec = 0; vec < num_vecs; ++vec) {
+  for (std::int64_t vec = 0; vec < num_panels * kVecs; ++vec) {
     highest = max_of(highest, load(scores + vec * kLanes));
   }
-  const float block_max = reduce_max(highest);
+  return reduce_max(highest);
+}
+
+// Of one row, as score_row() leaves them.
+struct RowScores {
+  float* scores;
+  const std::uint16_t* const* masks;  // [num_panels]
+  std::int64_t num_panels;
+  std::int64_t token;  // of the masks
+  float scale;         // what the scores are to be multiplied by
+  float largest;       // of them
+};
+
+// What a row's sums are multiplied by: those that its state holds, and those of a block.
+struct Rescale {
+  float kept;
+  float added;
+};
+
+// Turns scores into weights and takes the row's m and l on; keep(vec, weights) stores them. `unit`
+// > 0 turns differences of scores into log₂. Weights are of the row's largest score so far, or of
+// the block's where they become whole numbers, so that these are large; that score has a weight of
+// exactly 1, a masked one exactly 0. What is less than 2^-126 is 0 as a whole number, else 2^-126:
+// an infinite value times 0 would be no number.
+template <typename Product, typename Keep>
+Rescale softmax_row(const StateBlock& state, std::int64_t row, const RowScores& of, float unit,
+                    const Keep& keep) {
+  constexpr bool kWhole = is_quantized(dtype_of(Product::kLanesHold));
+  constexpr float kLeastUnit = 0x1p-126F;  // 0 times a masked score would be no number
+  const float of_score = unit * of.scale;
+  const F32 row_unit = broadcast(of_score < kLeastUnit ? kLeastUnit : of_score);
+  const float block_max = of.largest * of.scale;
   const float old_max = state.empty ? kMinusInfinity : state.m[row];
   const float new_max = old_max > block_max ? old_max : block_max;
-  const float base = new_max == kMinusInfinity ? 0.0F : new_max;  // no −∞ − −∞
+  const float top = kWhole ? of.largest : new_max;
+  const F32 base = broadcast(top == kMinusInfinity ? 0.0F : top);  // no −∞ − −∞
 
   F32 sums[kVecs] = {};
-  for (std::int64_t slot = 0; slot < num_panels; ++slot) {
-    for (int vec = 0; vec < kVecs; ++vec) {
-      const F32 s = load(scores + slot * kPanelKeys + vec * kLanes);
-      F32 weights = exp2_floored((s - broadcast(base)) * broadcast(unit));
+  for (std::int64_t slot = 0; slot < of.num_panels; ++slot) {
+    for (int idx = 0; idx < kVecs; ++idx) {
+      const std::int64_t vec = slot * kVecs + idx;
+      const F32 exponents = (load(of.scores + vec * kLanes) - base) * row_unit;
+      F32 weights = kWhole ? exp2_nonpositive(exponents) : exp2_floored(exponents);
       count_exponential();
-      if (masks[slot] != nullptr) {
-        weights = select(mask_bits(masks[slot], token, vec), weights, F32{});
+      if (!kWhole && of.masks[slot] != nullptr) {
+        weights = select(mask_bits(of.masks[slot], of.token, idx), weights, F32{});
       }
-      sums[vec] = sums[vec] + weights;
-      Product::store_weights(scores, slot * kVecs + vec, weights);
+      sums[idx] = sums[idx] + weights;
+      keep(vec, weights);
     }
   }
-  const bool keeps = state.empty || old_max == new_max;  // empty: nothing that could be rescaled
-  const float factor = keeps ? 1.0F : exp2_one((old_max - base) * unit);
+  const auto factor_of = [&](float m) {
+    return m == new_max ? 1.0F : exp2_one((m - new_max) * unit);
+  };
+  const Rescale rescale = {state.empty ? 1.0F : factor_of(old_max),
+                           kWhole ? factor_of(block_max) : 1.0F};
   for (int vec = 0; vec < kVecs; ++vec) {
     float* const l = state.l + row * kPanelKeys + vec * kLanes;
-    store(l, state.empty ? sums[vec] : fused(load(l), broadcast(factor), sums[vec]));
+    if constexpr (kWhole) sums[vec] = rounded(sums[vec] * broadcast(rescale.added));
+    store(l, state.empty ? sums[vec] : fused(load(l), broadcast(rescale.kept), sums[vec]));
   }
   state.m[row] = new_max;
-  return factor;
+  return rescale;
 }
 
 // Adds the row's share of each key that it reads.

@@ -169,6 +169,22 @@ struct Group {
   std::int64_t size() const { return end - first; }
 };
 
+// A block, the rows that read it, and what becomes of them.
+struct BlockWork {
+  const StateBlock& state;
+  const RowBlock& rows;
+  const PanelBlock& block;
+  const BlockShape& shape;
+  const ScoreRule& rule;
+  float* scratch;
+};
+
+// Of a group's rows.
+struct Rescales {
+  float kept[kGroupRows];
+  float added[kGroupRows];
+};
+
 template <typename Product>
 void score_group(float* scratch, const Group& group, const RowBlock& rows, const PanelBlock& block,
                  const BlockShape& shape, const SoonPanels* soon) {
@@ -185,6 +201,13 @@ void score_group(float* scratch, const Group& group, const RowBlock& rows, const
   });
 }
 
+// What a row's scores are still to be multiplied by.
+template <typename Product>
+float q_scale(const RowBlock& rows, std::int64_t row, const BlockShape& shape) {
+  if constexpr (!is_quantized(dtype_of(Product::kLanesHold))) return 1.0F;
+  return packed_q_scale(static_cast<const Lane32*>(rows.q) + row * shape.q_lanes, shape);
+}
+
 bool any_masked_non_finite(const PanelBlock& block) {
   for (int slot = 0; slot < block.num_panels; ++slot) {
     if (block.masks[slot] != nullptr && block.non_finite[slot] != 0) return true;
@@ -193,23 +216,24 @@ bool any_masked_non_finite(const PanelBlock& block) {
 }
 
 template <typename Product>
-void value_group(const StateBlock& state, const Group& group, const float* scratch,
-                 const PanelBlock& block, const BlockShape& shape, const float* factors) {
+void value_group(const BlockWork& work, const Group& group, const float* factors) {
+  const PanelBlock& block = work.block;
+  const std::int64_t dim_blocks = work.shape.dim_blocks;
   for_row_pieces(group.first, group.end, [&]<int kRows>(std::int64_t row) {
     const std::int64_t idx = row - group.first;
-    float* const o = state.o + row * shape.dim_blocks * kDimBlock;
+    float* const o = work.state.o + row * dim_blocks * kDimBlock;
     const float* const kept = factors == nullptr ? nullptr : factors + idx;
-    const Weights weights = {lanes_of(scratch + idx * kBlockKeys), kBlockKeys, block.v,
+    const Weights weights = {lanes_of(work.scratch + idx * kBlockKeys), kBlockKeys, block.v,
                              block.num_panels};
     const SoonPanels* const soon = block.soon_in_values;
     if (row == 0 && soon != nullptr && soon->num_panels > 0) {
       if constexpr (kReadsInOrder<kRows>) {
-        value_panels<Product, kRows>(o, shape.dim_blocks, weights, kept, AskSoon{soon});
+        value_panels<Product, kRows>(o, dim_blocks, weights, kept, AskSoon{soon});
       } else {
-        value_rows<Product, kRows>(o, shape.dim_blocks, weights, kept, AskSoon{soon});
+        value_rows<Product, kRows>(o, dim_blocks, weights, kept, AskSoon{soon});
       }
     } else {
-      value_rows<Product, kRows>(o, shape.dim_blocks, weights, kept, AskNoSoon{});
+      value_rows<Product, kRows>(o, dim_blocks, weights, kept, AskNoSoon{});
     }
   });
 }
@@ -218,65 +242,29 @@ void value_group(const StateBlock& state, const Group& group, const float* scrat
 // read. Each row goes alone over one dim block at a time, such values replaced by zeros. The order
 // of its sums is that of the fast path.
 template <typename Product>
-void value_group_exactly(const StateBlock& state, const Group& group, const float* scratch,
-                         const PanelBlock& block, const RowBlock& rows, const BlockShape& shape,
-                         const float* factors) {
+void value_group_exactly(const BlockWork& work, const Group& group, const float* factors) {
   constexpr std::int64_t kBlockLanes = std::int64_t{Product::kPanelSteps} * kDimBlock;
+  const PanelBlock& block = work.block;
+  const std::int64_t dim_blocks = work.shape.dim_blocks;
   Lane32 cleaned[kBlockPanels][kBlockLanes];
   const void* panels[kBlockPanels];
   for (std::int64_t row = group.first; row < group.end; ++row) {
     const std::int64_t idx = row - group.first;
-    float* const o = state.o + row * shape.dim_blocks * kDimBlock;
-    for (std::int64_t dims = 0; dims < shape.dim_blocks; ++dims) {
+    float* const o = work.state.o + row * dim_blocks * kDimBlock;
+    for (std::int64_t dims = 0; dims < dim_blocks; ++dims) {
       for (int slot = 0; slot < block.num_panels; ++slot) {
         const Lane32* const values = static_cast<const Lane32*>(block.v[slot]) + dims * kBlockLanes;
         panels[slot] = values;
         if (block.masks[slot] == nullptr || block.non_finite[slot] == 0) continue;
-        Product::copy_kept_keys(cleaned[slot], values, block.masks[slot][row / rows.num_heads]);
+        Product::copy_kept_keys(cleaned[slot], values,
+                                block.masks[slot][row / work.rows.num_heads]);
         panels[slot] = cleaned[slot];
       }
-      const Weights weights = {lanes_of(scratch + idx * kBlockKeys), kBlockKeys, panels,
+      const Weights weights = {lanes_of(work.scratch + idx * kBlockKeys), kBlockKeys, panels,
                                block.num_panels};
       value_blocks<Product, 1, 1>(o + dims * kDimBlock, 0, weights, 0,
                                   factors == nullptr ? nullptr : factors + idx, AskNoSoon{});
     }
-  }
-}
-
-// Weights that are masked are 0 and V's numbers are finite, so that masked keys have no effect.
-template <typename Product>
-void integer_value_group(const StateBlock& state, const Group& group, const float* scratch,
-                         const PanelBlock& block, const RowBlock& rows, const BlockShape& shape,
-                         const float* factors) {
-  const std::int64_t o_stride = shape.dim_blocks * kDimBlock;
-  const std::int64_t group_blocks =
-      Product::kGroupDims == 0 ? shape.dim_blocks : Product::kGroupDims / kDimBlock;
-  for (std::int64_t first = 0; first < shape.dim_blocks; first += group_blocks) {
-    float v_scales[kBlockKeys];
-    for (int vec = 0; vec < block.num_panels * kVecs; ++vec) {
-      const std::uint16_t* const scales =
-          block.v_scales[vec / kVecs] + first / group_blocks * kPanelKeys;
-      store(v_scales + vec * kLanes, widen_scales(scales + vec % kVecs * kLanes));
-    }
-    IntegerWeights weights;
-    for (std::int64_t row = group.first; row < group.end; ++row) {
-      const std::int64_t idx = row - group.first;
-      round_weights<Product>(weights, idx, scratch + idx * kBlockKeys, v_scales, block,
-                             row / rows.num_heads);
-    }
-    for_row_pieces(group.first, group.end, [&]<int kRows>(std::int64_t row) {
-      const std::int64_t idx = row - group.first;
-      const ValueBlocks blocks = {first, first + group_blocks, o_stride};
-      float* const o = state.o + row * o_stride;
-      const float* const kept = factors == nullptr ? nullptr : factors + idx;
-      const SoonPanels* const soon = block.soon_in_values;
-      if (row == 0 && soon != nullptr && soon->num_panels > 0) {
-        integer_value_rows<Product, kRows>(o, blocks, weights.from(idx), block, kept,
-                                           AskSoon{soon});
-      } else {
-        integer_value_rows<Product, kRows>(o, blocks, weights.from(idx), block, kept, AskNoSoon{});
-      }
-    });
   }
 }
 
@@ -295,31 +283,130 @@ void count(KernelCounts& counts, const RowBlock& rows, const PanelBlock& block) 
   }
 }
 
+// Weights in whole numbers for the dims of one scale of V, of f32 weights in the scratch.
+template <typename Product>
+void round_group(IntegerWeights& weights, const BlockWork& work, const Group& group,
+                 ValueScales& scales, std::int64_t dim_group) {
+  for (std::int64_t row = group.first; row < group.end; ++row) {
+    const std::int64_t idx = row - group.first;
+    const ScaledValues& values = scales.of(row, dim_group);
+    I32 sum = broadcast_bits(0);
+    for (int vec = 0; vec < work.block.num_panels * kVecs; ++vec) {
+      const F32 of_keys = load(work.scratch + idx * kBlockKeys + vec * kLanes);
+      sum = add_bits(sum, round_weights(weights.lanes[idx], vec, of_keys, values));
+    }
+    weights.units[idx] = values.unit;
+    weights.offsets[idx] = static_cast<std::uint32_t>(-Product::kBias * reduce_add_bits(sum));
+  }
+}
+
+// Weights that are masked are 0 and V's numbers are finite, so that masked keys have no effect.
+template <typename Product>
+void integer_value_group(const BlockWork& work, const Group& group, const IntegerWeights& weights,
+                         const ValueBlocks& blocks, const float* kept) {
+  const PanelBlock& block = work.block;
+  for_row_pieces(group.first, group.end, [&]<int kRows>(std::int64_t row) {
+    const std::int64_t idx = row - group.first;
+    float* const o = work.state.o + row * blocks.o_stride;
+    const float* const factors = kept == nullptr ? nullptr : kept + idx;
+    const SoonPanels* const soon = block.soon_in_values;
+    if (row == 0 && soon != nullptr && soon->num_panels > 0) {
+      integer_value_rows<Product, kRows>(o, blocks, weights.from(idx), block, factors,
+                                         AskSoon{soon});
+    } else {
+      integer_value_rows<Product, kRows>(o, blocks, weights.from(idx), block, factors, AskNoSoon{});
+    }
+  });
+}
+
+// keep_of(row) stores the row's weights. All maxima first: they do not wait for weights.
+template <typename Product, typename KeepOf>
+Rescales softmax_group(const BlockWork& work, const Group& group, const KeepOf& keep_of) {
+  RowScores scores[kGroupRows];
+  for (std::int64_t row = group.first; row < group.end; ++row) {
+    const std::int64_t idx = row - group.first;
+    float* const of_row = work.scratch + idx * kBlockKeys;
+    const float scale = score_row(of_row, row, work.rows, work.block, work.rule,
+                                  q_scale<Product>(work.rows, row, work.shape));
+    scores[idx] = {of_row,
+                   work.block.masks,
+                   work.block.num_panels,
+                   row / work.rows.num_heads,
+                   scale,
+                   largest_score(of_row, work.block.num_panels)};
+  }
+  Rescales rescales;
+  for (std::int64_t row = group.first; row < group.end; ++row) {
+    const std::int64_t idx = row - group.first;
+    const Rescale rescale =
+        softmax_row<Product>(work.state, row, scores[idx], work.rule.unit(), keep_of(row));
+    rescales.kept[idx] = rescale.kept;
+    rescales.added[idx] = rescale.added;
+  }
+  return rescales;
+}
+
+template <typename Product>
+void weigh_group(const BlockWork& work, const Group& group, bool exact) {
+  const Rescales rescales = softmax_group<Product>(work, group, [&](std::int64_t row) {
+    float* const to = work.scratch + (row - group.first) * kBlockKeys;
+    return [to](std::int64_t vec, F32 weights) { Product::store_weights(to, vec, weights); };
+  });
+  const float* const kept = work.state.empty ? nullptr : rescales.kept;
+  if (exact) {
+    value_group_exactly<Product>(work, group, kept);
+  } else {
+    value_group<Product>(work, group, kept);
+  }
+}
+
+template <typename Product>
+void weigh_integer_group(const BlockWork& work, const Group& group, ValueScales& scales) {
+  constexpr bool kOneScale = Product::kGroupDims == 0;
+  IntegerWeights weights;
+  const Rescales rescales = softmax_group<Product>(work, group, [&](std::int64_t row) {
+    const std::int64_t idx = row - group.first;
+    if constexpr (kOneScale) {
+      static_assert(Product::kBias == 0);
+      const ScaledValues& values = scales.of(row, 0);
+      weights.units[idx] = values.unit;
+      weights.offsets[idx] = 0;
+      return [to = weights.lanes[idx], &values](std::int64_t vec, F32 of_keys) {
+        round_weights(to, vec, of_keys, values);
+      };
+    } else {
+      float* const to = work.scratch + idx * kBlockKeys;
+      return [to](std::int64_t vec, F32 of_keys) { store(to + vec * kLanes, of_keys); };
+    }
+  });
+  const std::int64_t blocks = kOneScale ? work.shape.dim_blocks : Product::kGroupDims / kDimBlock;
+  for (std::int64_t first = 0; first < work.shape.dim_blocks; first += blocks) {
+    if constexpr (!kOneScale) round_group<Product>(weights, work, group, scales, first / blocks);
+    for (std::int64_t idx = 0; idx < group.size(); ++idx) {
+      weights.units[idx] *= rescales.added[idx];
+    }
+    integer_value_group<Product>(work, group, weights,
+                                 {first, first + blocks, work.shape.dim_blocks * kDimBlock},
+                                 work.state.empty ? nullptr : rescales.kept);
+  }
+}
+
 template <typename Product>
 void attend(const StateBlock& state, const RowBlock& rows, const PanelBlock& block,
             const BlockShape& shape, const ScoreRule& rule, float* scratch,
             KernelCounts* counts) noexcept {
   count(*counts, rows, block);
+  const BlockWork work = {state, rows, block, shape, rule, scratch};
   const std::int64_t num_rows = rows.num_tokens * rows.num_heads;
   [[maybe_unused]] const bool exact = any_masked_non_finite(block);
+  [[maybe_unused]] ValueScales scales(block, rows.num_heads);
   for (std::int64_t first = 0; first < num_rows; first += kGroupRows) {
     const Group group = {first, first + kGroupRows < num_rows ? first + kGroupRows : num_rows};
     score_group<Product>(scratch, group, rows, block, shape, block.soon_in_scores);
-    float factors[kGroupRows];
-    for (std::int64_t row = group.first; row < group.end; ++row) {
-      const std::int64_t idx = row - group.first;
-      float* const scores = scratch + idx * kBlockKeys;
-      score_row(scores, row, rows, block, rule);
-      factors[idx] = softmax_row<Product>(state, row, row / rows.num_heads, scores, block.masks,
-                                          block.num_panels, rule.unit());
-    }
-    const float* const kept = state.empty ? nullptr : factors;
     if constexpr (is_quantized(dtype_of(Product::kLanesHold))) {
-      integer_value_group<Product>(state, group, scratch, block, rows, shape, kept);
-    } else if (exact) {
-      value_group_exactly<Product>(state, group, scratch, block, rows, shape, kept);
+      weigh_integer_group<Product>(work, group, scales);
     } else {
-      value_group<Product>(state, group, scratch, block, shape, kept);
+      weigh_group<Product>(work, group, exact);
     }
   }
 }
@@ -335,9 +422,10 @@ void mass(float* sums, const float* lse2, const RowBlock& rows, const PanelBlock
     score_group<Product>(scratch, group, rows, block, shape, nullptr);
     for (std::int64_t row = group.first; row < group.end; ++row) {
       float* const scores = scratch + (row - group.first) * kBlockKeys;
-      score_row(scores, row, rows, block, rule);
+      const float scale =
+          score_row(scores, row, rows, block, rule, q_scale<Product>(rows, row, shape));
       float* const of_head = sums + row % rows.num_heads * block.num_panels * kPanelKeys;
-      add_mass_row(of_head, scores, row / rows.num_heads, block, rule.unit(), lse2[row]);
+      add_mass_row(of_head, scores, row / rows.num_heads, block, rule.unit() * scale, lse2[row]);
     }
   }
 }
@@ -358,13 +446,18 @@ void attend_dense(const StateBlock& state, const RowBlock& rows, const DensePane
                                  block, shape.k_steps, nullptr);
     });
     for (std::int64_t row = 0; row < num_rows; ++row) {
-      score_row(scores + row * row_stride, row, rows, block, rule);
+      score_row(scores + row * row_stride, row, rows, block, rule, 1.0F);
     }
     num_panels += block.num_panels;
   }
   for (std::int64_t row = 0; row < num_rows; ++row) {
-    softmax_row<Product>(state, row, row / rows.num_heads, dense.scores + row * row_stride,
-                         dense.masks, num_panels, rule.unit());
+    float* const scores = dense.scores + row * row_stride;
+    const RowScores of_row = {scores,     dense.masks,
+                              num_panels, row / rows.num_heads,
+                              1.0F,       largest_score(scores, num_panels)};
+    softmax_row<Product>(state, row, of_row, rule.unit(), [scores](std::int64_t vec, F32 weights) {
+      Product::store_weights(scores, vec, weights);
+    });
   }
   for_row_pieces(0, num_rows, [&]<int kRows>(std::int64_t row) {
     const Weights weights = {lanes_of(dense.scores + row * row_stride), row_stride, dense.v,
