@@ -68,17 +68,22 @@ class DenseWeights {
   std::shared_ptr<std::byte> panels_;
 };
 
-// Rows [num_rows, inputs] as products of one type read them; several products may follow. Of f32 it
-// keeps the pointer alone.
+// Rows [num_rows, inputs] as products of one type read them; several products may follow.
 class DenseRows {
  public:
   explicit DenseRows(DenseType type, const std::string& isa = "");
+  // Of f32 it keeps the pointer alone.
   void set(const float* x, std::int64_t num_rows, std::int64_t inputs, ThreadPool* pool = nullptr);
+  // make(to, row) writes the row's inputs; it is called on all threads of the pool, and a row is
+  // packed while it is still in the nearest cache.
+  using MakeRow = std::function<void(float* to, std::int64_t row)>;
+  void make(const MakeRow& make, std::int64_t num_rows, std::int64_t inputs,
+            ThreadPool* pool = nullptr);
 
   DenseType type() const { return type_; }
   std::int64_t num_rows() const { return num_rows_; }
   std::int64_t inputs() const { return inputs_; }
-  const void* lanes() const;
+  const void* lanes() const { return lanes_; }
   std::int64_t row_lanes() const;
   const std::string& isa() const { return isa_; }
 
@@ -87,8 +92,8 @@ class DenseRows {
   std::string isa_;
   std::int64_t num_rows_ = 0;
   std::int64_t inputs_ = 0;
-  const float* x_ = nullptr;
-  Memory packed_;
+  const void* lanes_ = nullptr;
+  Memory made_;
 };
 
 // out[r][o] = Σ_i rows[r][i] · weights[o][i], out [num_rows, out_stride] with out_stride >=

@@ -247,22 +247,37 @@ const std::byte* DenseWeights::panel(std::int64_t idx) const {
 DenseRows::DenseRows(DenseType type, const std::string& isa) : type_(type), isa_(isa) {}
 
 void DenseRows::set(const float* x, std::int64_t num_rows, std::int64_t inputs, ThreadPool* pool) {
-  num_rows_ = num_rows;
-  inputs_ = inputs;
-  x_ = x;
-  if (type_ == DenseType::kF32) return;
-  const std::int64_t row_bytes = row_lanes() * 4;
-  if (packed_.size() < num_rows * row_bytes) packed_ = Memory(num_rows * row_bytes);
-  const TileKernel& kernel = kernel_of(type_, isa_);
-  for_stretches(pool, num_rows, 16, [&](std::int64_t first, std::int64_t end) {
-    for (std::int64_t row = first; row < end; ++row) {
-      kernel.pack_dense_row(packed_.data() + row * row_bytes, x + row * inputs, inputs);
-    }
-  });
+  if (type_ == DenseType::kF32) {
+    num_rows_ = num_rows;
+    inputs_ = inputs;
+    lanes_ = x;
+    return;
+  }
+  make([&](float* to, std::int64_t row) { std::copy_n(x + row * inputs, inputs, to); }, num_rows,
+       inputs, pool);
 }
 
-const void* DenseRows::lanes() const {
-  return type_ == DenseType::kF32 ? static_cast<const void*>(x_) : packed_.data();
+void DenseRows::make(const MakeRow& make, std::int64_t num_rows, std::int64_t inputs,
+                     ThreadPool* pool) {
+  constexpr std::int64_t kLeastRows = 4;
+  num_rows_ = num_rows;
+  inputs_ = inputs;
+  const std::int64_t row_bytes = row_lanes() * 4;
+  if (made_.size() < num_rows * row_bytes) made_ = Memory(num_rows * row_bytes);
+  lanes_ = made_.data();
+  const TileKernel& kernel = kernel_of(type_, isa_);
+  for_stretches(pool, num_rows, kLeastRows, [&](std::int64_t first, std::int64_t end) {
+    std::vector<float> one(static_cast<std::size_t>(inputs));
+    for (std::int64_t row = first; row < end; ++row) {
+      std::byte* const to = made_.data() + row * row_bytes;
+      if (type_ == DenseType::kF32) {
+        make(reinterpret_cast<float*>(to), row);
+      } else {
+        make(one.data(), row);
+        kernel.pack_dense_row(to, one.data(), inputs);
+      }
+    }
+  });
 }
 
 std::int64_t DenseRows::row_lanes() const {

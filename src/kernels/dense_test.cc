@@ -197,6 +197,32 @@ TEST(IsaDense, ARowHasTheSameBitsAloneAndAmongOthersWithAnyThreads) {
   }
 }
 
+TEST(IsaDense, RowsThatAreMadeHaveTheBitsOfThoseThatAreGiven) {
+  ThreadPool pool(3);
+  for (const auto& [num_rows, outputs, inputs] : kSizes) {
+    const Numbers x = draw(num_rows * inputs, 7);
+    const Numbers w = draw(outputs * inputs, 8);
+    for (const DenseType type : {DenseType::kF32, DenseType::kInt8}) {
+      const DenseWeights weights = pack(type, w, outputs, inputs);
+      const std::int64_t stride = weights.padded_outputs();
+      for (const std::string& isa : kernel_isas()) {
+        DenseRows rows(type, isa);
+        rows.set(draw(inputs, 9).data(), 1, inputs);  // others before
+        rows.make(
+            [&](float* to, std::int64_t row) { std::copy_n(x.begin() + row * inputs, inputs, to); },
+            num_rows, inputs, &pool);
+        Numbers made(static_cast<std::size_t>(num_rows * stride));
+        multiply(made.data(), stride, rows, weights);
+        rows.set(x.data(), num_rows, inputs);
+        Numbers given(made.size());
+        multiply(given.data(), stride, rows, weights);
+        ASSERT_EQ(std::memcmp(made.data(), given.data(), made.size() * sizeof(float)), 0)
+            << isa << ' ' << num_rows << " rows of " << inputs;
+      }
+    }
+  }
+}
+
 TEST(IsaDense, ARowThatIsNotFiniteSpoilsNoOther) {
   constexpr std::int64_t kRows = 9, kOutputs = 32, kInputs = 64;
   const Numbers w = draw(kOutputs * kInputs, 7);

@@ -27,6 +27,10 @@ void rms_norm(float* to, const float* x, std::span<const float> weight, float ep
   for (std::size_t i = 0; i < weight.size(); ++i) to[i] = x[i] * factor * weight[i];
 }
 
+void add(float* to, const float* x, std::int64_t size) {
+  for (std::int64_t i = 0; i < size; ++i) to[i] += x[i];
+}
+
 Angles angles_of(const Rotary& rotary, std::span<const float> divisors, std::int64_t head_dim,
                  std::int64_t position) {
   const auto pairs = static_cast<std::size_t>(head_dim / 2);
@@ -45,14 +49,15 @@ Angles angles_of(const Rotary& rotary, std::span<const float> divisors, std::int
 
 void rotate(float* head, const Angles& angles, bool neighbours) {
   const std::size_t pairs = angles.cos.size();
-  const std::size_t step = neighbours ? 2 : 1;
-  const std::size_t other = neighbours ? 1 : pairs;
-  for (std::size_t i = 0; i < pairs; ++i) {
-    float& a = head[i * step];
-    float& b = head[i * step + other];
-    const float turned = a * angles.cos[i] - b * angles.sin[i];
-    b = a * angles.sin[i] + b * angles.cos[i];
+  const auto turn = [&](std::size_t pair, float& a, float& b) {
+    const float turned = a * angles.cos[pair] - b * angles.sin[pair];
+    b = a * angles.sin[pair] + b * angles.cos[pair];
     a = turned;
+  };
+  if (neighbours) {
+    for (std::size_t i = 0; i < pairs; ++i) turn(i, head[2 * i], head[2 * i + 1]);
+  } else {
+    for (std::size_t i = 0; i < pairs; ++i) turn(i, head[i], head[pairs + i]);
   }
 }
 

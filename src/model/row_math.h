@@ -29,6 +29,9 @@ void for_rows(ThreadPool& pool, std::int64_t num_rows, const Work& work) {
 // to = x / √(mean(x²) + ε) ∘ weight. `to` may be x.
 void rms_norm(float* to, const float* x, std::span<const float> weight, float epsilon);
 
+// to[i] += x[i]
+void add(float* to, const float* x, std::int64_t size);
+
 // cos and sin of a position's angles, [head_dim / 2] each.
 struct Angles {
   std::vector<float> cos;

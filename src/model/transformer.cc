@@ -84,8 +84,8 @@ struct Transformer::State {
   void feed_forward(std::size_t layer);
   void output(std::span<const NewTokens> batch, LogitRows rows);
 
-  const Vector& norm_rows(const float* x, const Vector& weight);
-  float* product(const float* x, const DenseWeights& weights, Buffer& to);
+  void take_normed(const Vector& weight);
+  float* product(const DenseWeights& weights, Buffer& to);
   void add(float* rows, std::int64_t stride, const Vector& norm_after);
 
   const Model::State& model;
@@ -110,10 +110,9 @@ struct Transformer::State {
   std::vector<Plan> plans;                  // [kinds]
   std::vector<LayerPass> layers;
   PassTimes times;
-  Vector hidden;  // [num_rows, hidden_size]: the residual stream
-  Vector normed;
-  DenseRows rows;
-  Buffer q_k_v, attended, projected, gate_up, gated, logits;
+  Vector hidden;   // [num_rows, hidden_size]: the residual stream
+  DenseRows rows;  // what the next product reads
+  Buffer q_k_v, attended, projected, gate_up, logits;
   std::vector<std::uint16_t> q_halves;
   std::vector<float> lse;
   Memory workspace;
@@ -228,17 +227,16 @@ void Transformer::State::plan_kinds(std::span<const NewTokens> batch) {
   }
 }
 
-const Vector& Transformer::State::norm_rows(const float* x, const Vector& weight) {
+void Transformer::State::take_normed(const Vector& weight) {
   const auto width = static_cast<std::int64_t>(weight.size());
-  normed.resize(static_cast<std::size_t>(num_rows * width));
-  for_rows(pool, num_rows, [&](std::int64_t row) {
-    rms_norm(normed.data() + row * width, x + row * width, weight, model.architecture.norm_epsilon);
-  });
-  return normed;
+  rows.make(
+      [&](float* to, std::int64_t row) {
+        rms_norm(to, hidden.data() + row * width, weight, model.architecture.norm_epsilon);
+      },
+      num_rows, width, &pool);
 }
 
-float* Transformer::State::product(const float* x, const DenseWeights& weights, Buffer& to) {
-  rows.set(x, num_rows, weights.inputs(), &pool);
+float* Transformer::State::product(const DenseWeights& weights, Buffer& to) {
   float* const out = to.take(num_rows, weights.padded_outputs());
   multiply(out, weights.padded_outputs(), rows, weights, &pool);
   return out;
@@ -251,8 +249,7 @@ void Transformer::State::add(float* from, std::int64_t stride, const Vector& nor
   for_rows(pool, num_rows, [&](std::int64_t row) {
     float* const x = from + row * stride;
     if (!norm_after.empty()) rms_norm(x, x, norm_after, model.architecture.norm_epsilon);
-    float* const to = hidden.data() + row * width;
-    for (std::int64_t i = 0; i < width; ++i) to[i] += x[i];
+    lacuna::add(hidden.data() + row * width, x, width);
   });
 }
 
@@ -261,7 +258,8 @@ void Transformer::State::add(float* from, std::int64_t stride, const Vector& nor
 void Transformer::State::project_q_k_v(std::size_t layer) {
   const Timed projecting(times.projection);
   const LayerWeights& weights = model.layers[layer];
-  product(norm_rows(hidden.data(), weights.attention_norm).data(), weights.q_k_v, q_k_v);
+  take_normed(weights.attention_norm);
+  product(weights.q_k_v, q_k_v);
 }
 
 // q and k, normed by head before where the model does so.
@@ -360,8 +358,9 @@ bool Transformer::State::attend(std::size_t layer, KvCache::Step& step, std::sto
   append(layer, step);
   if (!attention(layer, std::move(stop))) return false;
   const Timed projecting(times.output_projection);
-  float* const out = product(attended.take(num_rows, weights.attention_output.inputs()),
-                             weights.attention_output, projected);
+  const std::int64_t width = weights.attention_output.inputs();
+  rows.set(attended.take(num_rows, width), num_rows, width, &pool);
+  float* const out = product(weights.attention_output, projected);
   add(out, weights.attention_output.padded_outputs(), weights.after_attention_norm);
   return true;
 }
@@ -370,15 +369,16 @@ void Transformer::State::feed_forward(std::size_t layer) {
   const Timed in_mlp(times.mlp);
   const LayerWeights& weights = model.layers[layer];
   const std::int64_t inner = weights.down.inputs();
-  const float* const both =
-      product(norm_rows(hidden.data(), weights.mlp_norm).data(), weights.gate_up, gate_up);
-  float* const inside = gated.take(num_rows, inner);
+  take_normed(weights.mlp_norm);
+  const float* const both = product(weights.gate_up, gate_up);
   const std::int64_t stride = weights.gate_up.padded_outputs();
-  for_rows(pool, num_rows, [&](std::int64_t row) {
-    const float* const x = both + row * stride;
-    gate(inside + row * inner, x, x + inner, inner, model.architecture.activation, options.isa);
-  });
-  float* const out = product(inside, weights.down, projected);
+  rows.make(
+      [&](float* to, std::int64_t row) {
+        const float* const x = both + row * stride;
+        gate(to, x, x + inner, inner, model.architecture.activation, options.isa);
+      },
+      num_rows, inner, &pool);
+  float* const out = product(weights.down, projected);
   add(out, weights.down.padded_outputs(), weights.after_mlp_norm);
 }
 
@@ -397,7 +397,8 @@ void Transformer::State::output(std::span<const NewTokens> batch, LogitRows want
     num_rows = to;
   }
   num_logits = num_rows;
-  product(norm_rows(hidden.data(), model.output_norm).data(), model.output, logits);
+  take_normed(model.output_norm);
+  product(model.output, logits);
   const float cap = model.architecture.logit_softcap;
   if (cap == 0) return;
   const std::int64_t stride = model.output.padded_outputs();
