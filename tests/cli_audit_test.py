@@ -212,6 +212,7 @@ class Refusals(unittest.TestCase):
         for more, says in [(["--prompt", 1], ["--prompt", "1"]),
                            (["--prompt", 125, "--generate", 4], ["125", "128"]),
                            (["--generate", 1], ["--generate"]),
+                           (["--layers", ""], ["--layers", "empty"]),
                            (["--against", "windo(3)"], ["windo"]),
                            (["--plant", "nothing"], ["--plant", "nothing", "keep-all"]),
                            (["--prompt", 60, "--generate", 4, "--attend", "full", "--plant",

@@ -101,6 +101,7 @@ class Refusals(unittest.TestCase):
                            (["--length", 125, "--generate", 4], ["125", "128"]),
                            (["--against", "windo(3)"], ["windo"]),
                            (["--exact-kv"], ["--exact-kv", "int8"]),
+                           (["--kv-dtype", ""], ["--kv-dtype", "empty"]),
                            (["--length", 40, "--file", TINY / "missing.txt"], ["missing.txt"]),
                            (["--attend", "full", "--layers", "x.json"], ["--layers"])]:
             assert_refused(self, run("bench", "model", *MISTRAL, *QUICK, *more), says)

@@ -110,33 +110,34 @@ Json rotary_json(const std::optional<RotaryTrial>& trial) {
 
 Json audit_document(const AuditReport& report) {
   const AuditFlags& flags = report.flags;
+  const RunnerReport& runner = report.runner;
   const auto audited = [&](const AuditedTable& table) {
-    return table_json(table, report.subject.shape);
+    return table_json(table, runner.subject.shape);
   };
   return {{"format", "lacuna-audit"},
           {"format_version", 1},
           {"kind", "measured"},
           {"interrupted", report.audit.interrupted},
-          {"model", subject_json(report.subject)},
-          {"machine", machine_json(report.cpu)},
+          {"model", subject_json(runner.subject)},
+          {"machine", machine_json(runner.cpu)},
           {"request",
            {{"prompt_tokens", flags.prompt},
             {"generate_tokens", flags.generate},
             {"repetitions", flags.repetitions},
-            {"chunk_tokens", flags.chunk},
-            {"page_size", flags.page_size},
+            {"chunk_tokens", flags.runner.chunk},
+            {"page_size", flags.runner.page_size},
             {"read_tile_tokens", kernel_tile().k},
             {"full", flags.full},
             {"planted", flags.plant.empty() ? Json(nullptr) : Json(flags.plant)}}},
           {"model_file",
            {{"size_bytes", report.model_file.size_bytes}, {"sha256", report.model_file.sha256}}},
           {"text", source_json(report.source)},
-          {"threads", report.threads},
-          {"products", "int8"},
-          {"kv_dtype", report.kv_dtype},
-          {"isa", report.isa},
-          {"load_seconds", report.load_seconds},
-          {"peak_memory_bytes", report.peak_memory_bytes},
+          {"threads", runner.threads},
+          {"products", runner.products},
+          {"kv_dtype", runner.kv_dtype},
+          {"isa", runner.isa},
+          {"load_seconds", runner.load_seconds},
+          {"peak_memory_bytes", runner.peak_memory_bytes},
           {"verdicts", list_json(verdicts_of(report.audit), verdict_json)},
           {"tables", list_json(report.audit.tables, audited)},
           {"rotary", rotary_json(report.audit.rotary)},

@@ -10,10 +10,8 @@
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/report.h"
-#include "cli/run_model.h"
 #include "lacuna/error.h"
 #include "lacuna/file.h"
-#include "lacuna/stopwatch.h"
 #include "lacuna/system_memory.h"
 
 namespace lacuna::cli {
@@ -75,11 +73,10 @@ void plant(AuditOptions& options, const AuditFlags& flags, const LayerTable& tab
               "'; allowed: a table with windows of 2 and more, or with a full layer among others");
 }
 
-LayerTable table_of(const AuditFlags& flags, const std::string& attend, const std::string& layers) {
-  ModelFlags model;
-  model.model = flags.model;
-  model.attend = attend;
-  model.layers = layers;
+LayerTable claimed_table(const AuditFlags& flags) {
+  ModelFlags model = flags.runner.model;
+  model.attend.clear();
+  model.layers = flags.claim;
   return make_subject(model).table;
 }
 
@@ -89,11 +86,10 @@ AuditOptions audit_options(const AuditFlags& flags) {
   options.generate_tokens = flags.generate;
   options.quality_positions = flags.full ? flags.prompt : 1024;
   options.all_distances = flags.full;
-  options.bench.transformer = transformer_options(flags.kv_dtype, false, false);
-  options.bench.transformer.page_size = flags.page_size;
-  options.bench.chunk = flags.chunk;
+  options.bench.transformer = transformer_options(flags.runner);
+  options.bench.chunk = flags.runner.chunk;
   options.bench.repetitions = flags.repetitions;
-  if (!flags.claim.empty()) options.claim = table_of(flags, "", flags.claim);
+  if (!flags.claim.empty()) options.claim = claimed_table(flags);
   return options;
 }
 
@@ -123,23 +119,15 @@ std::vector<std::string> audit(const AuditFlags& flags,
   const Interrupt interrupt;
   AuditReport report;
   report.flags = flags;
-  report.cpu = read_cpu_info();
   AuditOptions options = audit_options(flags);
-  ModelFlags model_flags;
-  model_flags.model = flags.model;
-  model_flags.attend = flags.attend;
-  model_flags.layers = flags.layers;
-  report.subject = make_subject(model_flags);
-  plant(options, flags, report.subject.table);
-  std::vector<LayerTable> tables = {report.subject.table};
-  for (const std::string& text : flags.against) tables.push_back(table_of(flags, text, ""));
-
-  report.threads = flags.threads > 0 ? flags.threads : num_allowed_cpus();
-  ThreadPool pool(report.threads);
-  const Stopwatch loading;
-  const Model model(flags.model, {}, &pool);
-  report.load_seconds = loading.seconds();
-  report.model_file = source_file(flags.model);
+  const ModelFlags& model_flags = flags.runner.model;
+  report.runner.subject = make_subject(model_flags);
+  const std::vector<LayerTable> tables =
+      tables_of(report.runner.subject, model_flags, flags.against);
+  plant(options, flags, tables.front());
+  ThreadPool pool(flags.runner.threads);
+  const Model model = load_model(report.runner, flags.runner, pool);
+  report.model_file = source_file(model_flags.model);
   report.source = read_source(flags.file, flags.prompt + 1, model.tokenizer());
   options.bench.text = report.source.tokens;
   if (!flags.json) {
@@ -148,16 +136,14 @@ std::vector<std::string> audit(const AuditFlags& flags,
   }
   ModelOptions exact_options;
   exact_options.products = DenseType::kF32;
-  const Model exact(flags.model, exact_options, &pool);
-  report.kv_dtype = to_string(options.bench.transformer.kv_dtype);
-  report.isa = transformer_isa(options.bench.transformer);
+  const Model exact(model_flags.model, exact_options, &pool);
   options.bench.stop = interrupt.token();
   options.bench.progress = Progress("audit");
   options.stage = [](const std::string& stage) {
     std::fprintf(stderr, "audit: %s\n", stage.c_str());
   };
   report.audit = run_audit(model, exact, tables, pool, options);
-  report.peak_memory_bytes = peak_memory_bytes();
+  report.runner.peak_memory_bytes = peak_memory_bytes();
   const Json document = audit_document(report);
   print(flags.json ? document_text(document) : audit_text(document));
   if (!flags.html.empty() && !report.audit.tables.empty()) {
@@ -168,11 +154,8 @@ std::vector<std::string> audit(const AuditFlags& flags,
 }
 
 void add_audit_flags(CLI::App& app, AuditFlags& flags) {
-  app.add_option("--model", flags.model, ".gguf file")->required();
-  app.add_option("--attend", flags.attend, "layer table as text in place of the model's own");
-  app.add_option("--layers", flags.layers, "layer table from a file, in place of the model's own");
-  app.add_option("--against", flags.against, "layer table as text beside it; may be repeated")
-      ->allow_extra_args(false);
+  add_table_flags(app, flags.runner.model);
+  add_against_flag(app, flags.against);
   app.add_option("--claim", flags.claim,
                  "file with the layer table that is said to run: what is predicted");
   add_number(app, "--prompt", flags.prompt, 2, 1 << 24, "tokens of the prompt (1024)");
@@ -181,10 +164,7 @@ void add_audit_flags(CLI::App& app, AuditFlags& flags) {
                  "text, repeated where it is short (licences of Debian's base-files)");
   app.add_flag("--full", flags.full,
                "change a token at every telling distance, likelihood of all positions");
-  add_number(app, "--chunk", flags.chunk, 1, 1 << 16, "tokens of the prompt at a time (1024)");
-  app.add_option("--kv-dtype", flags.kv_dtype, "bf16 (default), f16, int8, int4");
-  add_number(app, "--page-size", flags.page_size, 16, 256, "tokens of a page (64)");
-  add_number(app, "--threads", flags.threads, 0, 4096, "threads (0: all CPUs)");
+  add_runner_flags(app, flags.runner);
   add_number(app, "--repetitions", flags.repetitions, 1, 1000, "rounds over all tables (3)");
   app.add_option("--html", flags.html, "file to write a page with pictures into");
   app.add_option("--plant", flags.plant, "run with a fault on purpose, to see it found");

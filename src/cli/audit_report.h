@@ -7,9 +7,8 @@
 
 #include "cli/audit_source.h"
 #include "cli/json.h"
-#include "cli/options.h"
+#include "cli/runner.h"
 #include "lacuna/audit.h"
-#include "lacuna/cpu.h"
 #include "lacuna/verdicts.h"
 
 namespace CLI {
@@ -20,19 +19,13 @@ namespace lacuna::cli {
 
 // The flags as they were typed.
 struct AuditFlags {
-  std::string model;
-  std::string attend;
-  std::string layers;
+  RunnerFlags runner;
   std::vector<std::string> against;  // further tables, as text
   std::string claim;                 // file with the table that is said to run
   std::string file;                  // the text; "": licences of Debian's base-files
   std::int64_t prompt = 1024;
   std::int64_t generate = 64;
   bool full = false;  // all distances, and the likelihood of all positions
-  std::int64_t chunk = kPassTokens;
-  std::string kv_dtype;
-  std::int64_t page_size = 64;
-  std::int64_t threads = 0;
   std::int64_t repetitions = 3;
   std::string html;   // file for the page; "": none
   std::string plant;  // a fault on purpose, by name
@@ -44,15 +37,9 @@ void add_audit_flags(CLI::App& app, AuditFlags& flags);
 
 struct AuditReport {
   AuditFlags flags;
-  CpuInfo cpu;
-  Subject subject;
-  std::int64_t threads = 1;
-  std::string kv_dtype;
-  std::string isa;
+  RunnerReport runner;
   SourceFile model_file;
   AuditSource source;
-  double load_seconds = 0;
-  std::int64_t peak_memory_bytes = 0;
   Audit audit;
 };
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "cli/runner.h"
 #include "lacuna/error.h"
 #include "lacuna/file.h"
 #include "lacuna/provenance.h"
@@ -11,7 +12,6 @@
 namespace lacuna::cli {
 namespace {
 
-constexpr std::int64_t kLongestText = std::int64_t{64} << 20;  // bytes
 constexpr const char* kPackage = "base-files";
 constexpr const char* kFolder = "/usr/share/common-licenses/";
 // Neighbours of one family lie apart: a later one repeats paragraphs of an earlier one.

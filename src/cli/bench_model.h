@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "cli/json.h"
-#include "cli/options.h"
-#include "lacuna/cpu.h"
+#include "cli/runner.h"
 #include "lacuna/model_bench.h"
 
 namespace CLI {
@@ -18,19 +17,11 @@ namespace lacuna::cli {
 
 // The flags as they were typed.
 struct BenchModelFlags {
-  std::string model;
-  std::string attend;
-  std::string layers;
+  RunnerFlags runner;
   std::vector<std::string> against;  // further tables, as text
   std::vector<std::int64_t> lengths;
   std::int64_t generate = 64;
   std::string file;  // text whose beginning is the prompts
-  std::int64_t chunk = kPassTokens;
-  bool exact = false;
-  std::string kv_dtype;
-  bool exact_kv = false;
-  std::int64_t page_size = 64;
-  std::int64_t threads = 0;
   std::int64_t repetitions = 3;
   std::int64_t seed = 1;
   bool json = false;
@@ -40,14 +31,7 @@ void add_bench_model_flags(CLI::App& app, BenchModelFlags& flags);
 
 struct ModelReport {
   BenchModelFlags flags;
-  CpuInfo cpu;
-  Subject subject;
-  std::int64_t threads = 1;
-  std::string products;
-  std::string kv_dtype;
-  std::string isa;
-  double load_seconds = 0;
-  std::int64_t peak_memory_bytes = 0;
+  RunnerReport runner;
   ModelBenchResult result;
 };
 std::string model_text(const ModelReport& report);

@@ -91,6 +91,7 @@ Json model_row_json(const ModelRow& row) {
 
 std::string model_json(const ModelReport& report) {
   const BenchModelFlags& flags = report.flags;
+  const RunnerReport& runner = report.runner;
   const auto weights = [&](std::int64_t ModelRow::*bytes) {
     return report.result.rows.empty() ? 0 : report.result.rows.front().*bytes;
   };
@@ -98,23 +99,23 @@ std::string model_json(const ModelReport& report) {
                          {"format_version", 1},
                          {"kind", "measured"},
                          {"interrupted", report.result.interrupted},
-                         {"model", subject_json(report.subject)},
-                         {"machine", machine_json(report.cpu)},
+                         {"model", subject_json(runner.subject)},
+                         {"machine", machine_json(runner.cpu)},
                          {"request",
-                          {{"chunk_tokens", flags.chunk},
-                           {"page_size", flags.page_size},
-                           {"exact_kv", flags.exact_kv},
+                          {{"chunk_tokens", flags.runner.chunk},
+                           {"page_size", flags.runner.page_size},
+                           {"exact_kv", flags.runner.exact_kv},
                            {"text", flags.file.empty() ? Json(nullptr) : Json(flags.file)},
                            {"repetitions", flags.repetitions},
                            {"seed", flags.seed}}},
-                         {"threads", report.threads},
-                         {"products", report.products},
-                         {"kv_dtype", report.kv_dtype},
-                         {"isa", report.isa},
-                         {"load_seconds", report.load_seconds},
+                         {"threads", runner.threads},
+                         {"products", runner.products},
+                         {"kv_dtype", runner.kv_dtype},
+                         {"isa", runner.isa},
+                         {"load_seconds", runner.load_seconds},
                          {"file_weight_bytes", weights(&ModelRow::file_weight_bytes)},
                          {"weight_bytes", weights(&ModelRow::weight_bytes)},
-                         {"peak_memory_bytes", report.peak_memory_bytes},
+                         {"peak_memory_bytes", runner.peak_memory_bytes},
                          {"rows", list_json(report.result.rows, model_row_json)}};
   return document_text(document);
 }

@@ -110,12 +110,13 @@ std::string parts_text(std::span<const ModelRow> rows, bool of_steps) {
 
 std::string model_text(const ModelReport& report) {
   const std::vector<ModelRow>& rows = report.result.rows;
-  std::string text = machine_text(report.cpu);
+  const RunnerReport& runner = report.runner;
+  std::string text = machine_text(runner.cpu);
   text += fmt::format(
       "{}; products {}, keys {}, kernels {}, {} threads; loaded in {:.2f} s; peak memory {} "
       "bytes\n",
-      report.subject.source, report.products, report.kv_dtype, report.isa, report.threads,
-      report.load_seconds, report.peak_memory_bytes);
+      runner.subject.source, runner.products, runner.kv_dtype, runner.isa, runner.threads,
+      runner.load_seconds, runner.peak_memory_bytes);
   if (report.result.interrupted) text += "interrupted: what was timed until then\n";
   if (rows.empty()) return text + "no row was timed\n";
   text += fmt::format("a step reads weights of {} bytes, {} in the file\n\n",

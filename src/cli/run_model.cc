@@ -19,13 +19,10 @@
 #include "lacuna/integer.h"
 #include "lacuna/kernels.h"
 #include "lacuna/statistics.h"
-#include "lacuna/stopwatch.h"
 #include "lacuna/system_memory.h"
 
 namespace lacuna::cli {
 namespace {
-
-constexpr std::int64_t kLongestPrompt = std::int64_t{64} << 20;  // bytes
 
 std::string prompt_text(const RunFlags& flags) {
   if (!flags.prompt.empty() && !flags.file.empty()) {
@@ -41,13 +38,13 @@ std::string prompt_text(const RunFlags& flags) {
     throw Error("no prompt is given; allowed: --prompt TEXT, --file FILE, --file - (input)");
   }
   if (flags.file.empty()) return flags.prompt;
-  if (flags.file != "-") return read_file(flags.file, kLongestPrompt);
+  if (flags.file != "-") return read_file(flags.file, kLongestText);
   std::string text;
   char block[1 << 16];
   for (std::size_t size = 0; (size = std::fread(block, 1, sizeof(block), stdin)) > 0;) {
     text.append(block, size);
-    if (std::ssize(text) > kLongestPrompt) {
-      throw Error(fmt::format("the input is longer than {} bytes", kLongestPrompt));
+    if (std::ssize(text) > kLongestText) {
+      throw Error(fmt::format("the input is longer than {} bytes", kLongestText));
     }
   }
   if (std::ferror(stdin) != 0) throw Error("the standard input could not be read");
@@ -67,21 +64,6 @@ std::vector<TokenId> prompt_tokens(const RunFlags& flags, const std::string& tex
   return model.tokenizer().encode(chat.text, options);
 }
 
-Subject subject_of(const RunFlags& flags) {
-  ModelFlags model;
-  model.model = flags.model;
-  model.assume = flags.assume;
-  model.attend = flags.attend;
-  model.layers = flags.layers;
-  Subject subject = make_subject(model);
-  // What no figure of cost depends on: the forward pass reads or refuses each key of its
-  // architecture, and the tokenizer reads its own.
-  std::erase_if(subject.ignored_keys, [&](const std::string& key) {
-    return key.starts_with(subject.shape.name + ".") || key.starts_with("tokenizer.");
-  });
-  return subject;
-}
-
 // The table with global(token=…) as positions of the prompt, which do not move.
 LayerTable resolved(const LayerTable& table, const std::vector<TokenId>& prompt,
                     const RunFlags& flags) {
@@ -97,7 +79,7 @@ LayerTable resolved(const LayerTable& table, const std::vector<TokenId>& prompt,
 GenerateOptions generate_options(const RunFlags& flags) {
   GenerateOptions options;
   options.max_tokens = flags.max_tokens;
-  options.chunk = flags.chunk;
+  options.chunk = flags.runner.chunk;
   options.sampler = {flags.temperature, flags.top_k, flags.top_p, flags.min_p,
                      static_cast<std::uint64_t>(flags.seed)};
   options.stop_texts = flags.stop;
@@ -110,63 +92,40 @@ GenerateOptions generate_options(const RunFlags& flags) {
 
 }  // namespace
 
-TransformerOptions transformer_options(const std::string& kv_dtype, bool exact, bool exact_kv) {
-  TransformerOptions options;
-  if (exact) options.kv_dtype = DType::kF32;
-  if (!kv_dtype.empty()) options.kv_dtype = parse_kv_dtype(kv_dtype);
-  options.exact_kv = exact_kv;
-  if (exact_kv && !is_quantized(options.kv_dtype)) {
-    throw Error(fmt::format("--exact-kv is given with {} keys; allowed: with int8 and int4",
-                            to_string(options.kv_dtype)));
-  }
-  return options;
-}
-
-std::string transformer_isa(const TransformerOptions& options) {
-  const bool has_own_product = options.kv_dtype == DType::kBf16;
-  return kernel_isa(has_own_product ? DType::kBf16 : DType::kF32, options.kv_dtype);
-}
-
 void run_model(const RunFlags& flags, const std::function<void(const std::string&)>& print) {
   const Interrupt interrupt;
   GenerateOptions generating = generate_options(flags);
   const Sampler refuses_options(generating.sampler);
-  TransformerOptions options = transformer_options(flags.kv_dtype, flags.exact, flags.exact_kv);
-  options.page_size = flags.page_size;
+  TransformerOptions options = transformer_options(flags.runner);
   const std::string text = prompt_text(flags);
   RunReport report;
   report.flags = flags;
-  report.cpu = read_cpu_info();
-  report.subject = subject_of(flags);
-  if (flags.decode_only && !report.subject.table_replaced) {
+  Subject& subject = report.runner.subject;
+  subject = make_subject(flags.runner.model);
+  // What no figure of cost depends on: the forward pass reads or refuses each key of its
+  // architecture, and the tokenizer reads its own.
+  std::erase_if(subject.ignored_keys, [&](const std::string& key) {
+    return key.starts_with(subject.shape.name + ".") || key.starts_with("tokenizer.");
+  });
+  if (flags.decode_only && !subject.table_replaced) {
     throw Error("--decode-only is given without a table; allowed: with --attend or --layers");
   }
-  report.threads = flags.threads > 0 ? flags.threads : num_allowed_cpus();
-  ThreadPool pool(report.threads);
-
-  const Stopwatch loading;
-  ModelOptions model_options;
-  model_options.products = flags.exact ? DenseType::kF32 : DenseType::kInt8;
-  model_options.assume = assumptions_of(flags.assume);
-  const Model model(flags.model, model_options, &pool);
-  report.load_seconds = loading.seconds();
+  ThreadPool pool(flags.runner.threads);
+  const Model model = load_model(report.runner, flags.runner, pool);
   report.weight_bytes = model.weight_bytes();
-  report.products = to_string(model_options.products);
-  report.kv_dtype = to_string(options.kv_dtype);
-  report.isa = transformer_isa(options);
 
   const std::vector<TokenId> prompt = prompt_tokens(flags, text, model);
-  report.subject.table = resolved(report.subject.table, prompt, flags);
+  subject.table = resolved(subject.table, prompt, flags);
   if (flags.decode_only) {
-    generating.decode_table = report.subject.table;
-  } else if (report.subject.table_replaced) {
-    options.table = report.subject.table;
+    generating.decode_table = subject.table;
+  } else if (subject.table_replaced) {
+    options.table = subject.table;
   }
   const ModelShape& shape = model.config().shape;
-  const LayerTable& of_prompt = flags.decode_only ? model.config().table : report.subject.table;
+  const LayerTable& of_prompt = flags.decode_only ? model.config().table : subject.table;
   const std::int64_t asked = std::ssize(prompt) + flags.max_tokens;
   const std::int64_t tokens = std::min(asked, shape.context_length.value_or(asked));
-  options.cache_bytes = cache_bytes_for(of_prompt, shape, options, tokens, flags.chunk);
+  options.cache_bytes = cache_bytes_for(of_prompt, shape, options, tokens, flags.runner.chunk);
   require_memory(options.cache_bytes, "the cache");
   Transformer transformer(model, options, pool);
 
@@ -180,7 +139,7 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   report.predicted_held_bytes = to_int64(
       predicted_kv(transformer.table(), shape, options, report.result.held_tokens, 0).bytes.value(),
       "held bytes");
-  report.peak_memory_bytes = peak_memory_bytes();
+  report.runner.peak_memory_bytes = peak_memory_bytes();
   if (flags.json) {
     print(run_json(report));
   } else {
@@ -191,19 +150,20 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
 }
 
 std::string run_text(const RunReport& report) {
+  const RunnerReport& runner = report.runner;
   const Generated& result = report.result;
   const std::int64_t generated = std::ssize(result.tokens);
   std::string text = fmt::format(
       "\nprompt {} tokens, generated {} ({}); products {}, keys {}, kernels {}, threads {}\n"
       "layers {}{}{}\n"
       "load {:.2f} s",
-      result.prompt_tokens, generated, to_string(result.ended), report.products, report.kv_dtype,
-      report.isa, report.threads, to_text(report.subject.table),
+      result.prompt_tokens, generated, to_string(result.ended), runner.products, runner.kv_dtype,
+      runner.isa, runner.threads, to_text(runner.subject.table),
       report.flags.decode_only ? ", for the answer alone" : "",
-      report.subject.table.trained == Trained::kFalse
+      runner.subject.table.trained == Trained::kFalse
           ? " (the model was not trained with this table)"
           : "",
-      report.load_seconds);
+      runner.load_seconds);
   if (result.first_token_seconds > 0) {
     text +=
         fmt::format("; first token {:.3f} s ({:.0f} prompt tokens/s)", result.first_token_seconds,
@@ -223,7 +183,7 @@ std::string run_text(const RunReport& report) {
   text += fmt::format(
       "\nkeys and values held {} bytes, predicted {}; weights {} bytes; peak memory {} bytes\n",
       result.held_bytes, report.predicted_held_bytes, report.weight_bytes,
-      report.peak_memory_bytes);
+      runner.peak_memory_bytes);
   return text;
 }
 
@@ -237,7 +197,7 @@ Json request_json(const RunFlags& flags) {
   return {{"chat", flags.chat},
           {"decode_only", flags.decode_only},
           {"max_tokens", flags.max_tokens},
-          {"chunk_tokens", flags.chunk},
+          {"chunk_tokens", flags.runner.chunk},
           {"temperature", flags.temperature},
           {"top_k", flags.top_k},
           {"top_p", flags.top_p},
@@ -246,32 +206,33 @@ Json request_json(const RunFlags& flags) {
           {"stop_texts", flags.stop},
           {"ignore_end", flags.ignore_end},
           {"overflow", flags.overflow},
-          {"exact_kv", flags.exact_kv},
-          {"page_size", flags.page_size}};
+          {"exact_kv", flags.runner.exact_kv},
+          {"page_size", flags.runner.page_size}};
 }
 
 std::string run_json(const RunReport& report) {
+  const RunnerReport& runner = report.runner;
   const Generated& result = report.result;
   const Json document = {{"format", "lacuna-run"},
                          {"format_version", 1},
                          {"kind", "measured"},
                          {"interrupted", result.ended == Ended::kInterrupted},
-                         {"model", subject_json(report.subject)},
-                         {"layers", to_text(report.subject.table)},
+                         {"model", subject_json(runner.subject)},
+                         {"layers", to_text(runner.subject.table)},
                          {"machine",
-                          {{"cpu", report.cpu.model_name},
-                           {"num_allowed_cpus", report.cpu.num_allowed_cpus},
+                          {{"cpu", runner.cpu.model_name},
+                           {"num_allowed_cpus", runner.cpu.num_allowed_cpus},
                            {"isas", kernel_isas()}}},
                          {"request", request_json(report.flags)},
-                         {"threads", report.threads},
-                         {"products", report.products},
-                         {"kv_dtype", report.kv_dtype},
-                         {"isa", report.isa},
+                         {"threads", runner.threads},
+                         {"products", runner.products},
+                         {"kv_dtype", runner.kv_dtype},
+                         {"isa", runner.isa},
                          {"prompt_tokens", result.prompt_tokens},
                          {"tokens", result.tokens},
                          {"text", result.text},
                          {"ended", to_string(result.ended)},
-                         {"load_seconds", report.load_seconds},
+                         {"load_seconds", runner.load_seconds},
                          {"first_token_seconds", result.first_token_seconds},
                          {"step_seconds", result.step_seconds},
                          {"evictions", list_json(result.evictions, eviction_json)},
@@ -280,30 +241,20 @@ std::string run_json(const RunReport& report) {
                          {"predicted_held_bytes", report.predicted_held_bytes},
                          {"executed_pairs", result.prefill.executed_pairs},
                          {"weight_bytes", report.weight_bytes},
-                         {"peak_memory_bytes", report.peak_memory_bytes}};
+                         {"peak_memory_bytes", runner.peak_memory_bytes}};
   return document_text(document);
 }
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {
-  // An unset variable of a shell must not run the default in silence.
-  const auto not_empty = [](const std::string& value) {
-    return std::string(value.empty() ? "it is empty; allowed: a text" : "");
-  };
-  app.add_option("--model", flags.model, ".gguf file")->required();
-  app.add_option("--assume", flags.assume,
+  add_table_flags(app, flags.runner.model, "; global(token=…) are positions of the prompt");
+  app.add_option("--assume", flags.runner.model.assume,
                  "KEY=VALUE in place of a key of the file, as for lacuna cost; may be repeated")
       ->allow_extra_args(false);
-  app.add_option(
-         "--attend", flags.attend,
-         "layer table as text in place of the model's own; global(token=…) are positions of "
-         "the prompt")
-      ->check(not_empty);
-  app.add_option("--layers", flags.layers, "layer table from a file, in place of the model's own")
-      ->check(not_empty);
   app.add_flag("--decode-only", flags.decode_only,
                "the other table reads the answer alone, the model's own reads the prompt");
-  app.add_option("--prompt", flags.prompt, "text to go on with")->check(not_empty);
-  app.add_option("--file", flags.file, "file that holds it; -: standard input")->check(not_empty);
+  app.add_option("--prompt", flags.prompt, "text to go on with")->check(refuse_empty);
+  app.add_option("--file", flags.file, "file that holds it; -: standard input")
+      ->check(refuse_empty);
   app.add_flag(
       "--chat", flags.chat,
       "the text is a user's message to a chat model; texts of special tokens in it, and in "
@@ -312,7 +263,6 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_flag("--no-special", flags.no_special, "texts of special tokens are plain text");
   add_number(app, "--max-tokens", flags.max_tokens, 1, 1 << 24,
              "tokens to generate, within the context (256)");
-  add_number(app, "--chunk", flags.chunk, 1, 1 << 16, "tokens of the prompt at a time (1024)");
   app.add_option("--temperature", flags.temperature, "0 (default): the likeliest token");
   add_number(app, "--top-k", flags.top_k, 0, 1 << 24, "the likeliest tokens to draw from (0: all)");
   app.add_option("--top-p", flags.top_p, "the likeliest tokens whose sum is this (1)");
@@ -327,14 +277,9 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
          "on with the most recent half of it, computed again from position 0 on (with the "
          "beginning of text, where the prompt has one)")
       ->check(CLI::IsMember({"error", "stop", "evict"}));
-  app.add_flag("--exact", flags.exact, "f32 products of the file's weights, f32 keys");
-  app.add_option("--kv-dtype", flags.kv_dtype,
-                 "bf16 (default), f32 (with --exact), f16, int8, int4")
-      ->check(not_empty);
-  app.add_flag("--exact-kv", flags.exact_kv, "widen quantized keys in place of rounding queries");
-  add_number(app, "--page-size", flags.page_size, 16, 256, "tokens of a page (64)");
-  add_number(app, "--threads", flags.threads, 0, 4096, "threads (0: all CPUs)");
-  app.add_flag("--json", flags.json, "one JSON document in place of text");
+  add_runner_flags(app, flags.runner);
+  add_exact_flags(app, flags.runner);
+  add_json_flag(app, flags.json);
 }
 
 }  // namespace lacuna::cli

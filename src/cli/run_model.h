@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/options.h"
-#include "lacuna/cpu.h"
+#include "cli/runner.h"
 #include "lacuna/generate.h"
 
 namespace CLI {
@@ -17,10 +16,7 @@ namespace lacuna::cli {
 
 // The flags as they were typed.
 struct RunFlags {
-  std::string model;
-  std::vector<std::string> assume;
-  std::string attend;
-  std::string layers;
+  RunnerFlags runner;
   bool decode_only = false;
   std::string prompt;
   std::string file;  // "-": standard input
@@ -28,7 +24,6 @@ struct RunFlags {
   std::string system;
   bool no_special = false;
   std::int64_t max_tokens = 256;
-  std::int64_t chunk = kPassTokens;
   double temperature = 0;
   std::int64_t top_k = 0;
   double top_p = 1;
@@ -37,34 +32,16 @@ struct RunFlags {
   std::vector<std::string> stop;
   bool ignore_end = false;
   std::string overflow = "error";
-  bool exact = false;
-  std::string kv_dtype;
-  bool exact_kv = false;
-  std::int64_t page_size = 64;
-  std::int64_t threads = 0;
   bool json = false;
 };
 
 void add_run_flags(CLI::App& app, RunFlags& flags);
 
-// What the flags of the verbs that run a model say of keys: bf16 by default, f32 with --exact.
-// Throws Error for an unknown type and for --exact-kv with keys that are not quantized.
-TransformerOptions transformer_options(const std::string& kv_dtype, bool exact, bool exact_kv);
-// Of the attention kernels that serve them.
-std::string transformer_isa(const TransformerOptions& options);
-
 struct RunReport {
   RunFlags flags;
-  CpuInfo cpu;
-  Subject subject;
-  std::int64_t threads = 1;
-  std::string products;
-  std::string kv_dtype;
-  std::string isa;
-  double load_seconds = 0;
+  RunnerReport runner;
   std::int64_t weight_bytes = 0;
   std::int64_t predicted_held_bytes = 0;
-  std::int64_t peak_memory_bytes = 0;
   Generated result;
 };
 std::string run_text(const RunReport& report);  // the figures, not the answer
