@@ -76,6 +76,11 @@ std::int64_t cache_bytes_for(const LayerTable& table, const ModelShape& shape,
                              const TransformerOptions& options, std::int64_t tokens,
                              std::int64_t chunk);
 
+// Throws Error where prompt and answer together are longer than the model's context; `or_else` ends
+// the list of what is allowed.
+void require_context(const Model& model, std::int64_t prompt_tokens, std::int64_t answer_tokens,
+                     std::string_view or_else = "");
+
 // Prefills the prompt and generates. The sequence lives in the transformer's cache while it runs
 // and is freed at the end. Throws Error for an empty prompt, where the context is too short (see
 // Overflow), and where the cache has no room.

@@ -12,6 +12,7 @@
 #include "bench/problem.h"
 #include "bench/timed_row.h"
 #include "lacuna/error.h"
+#include "lacuna/generate.h"
 
 namespace lacuna {
 namespace {
@@ -27,13 +28,7 @@ void add(std::vector<std::int64_t>& to, const std::vector<std::int64_t>& from) {
 void check(const Model& model, const ModelProblem& problem, const ModelBenchOptions& options) {
   bench::require("prompt_tokens", problem.prompt_tokens, 1, 1 << 24);
   bench::require("generate_tokens", problem.generate_tokens, 1, 1 << 20);
-  const std::int64_t context = model.config().shape.context_length.value_or(std::int64_t{1} << 40);
-  if (problem.prompt_tokens + problem.generate_tokens > context) {
-    throw Error(
-        fmt::format("a prompt of {} tokens and {} to generate are longer than the model's context "
-                    "of {}; allowed: less of either",
-                    problem.prompt_tokens, problem.generate_tokens, context));
-  }
+  require_context(model, problem.prompt_tokens, problem.generate_tokens);
   if (!options.text.empty() && std::ssize(options.text) < problem.prompt_tokens) {
     throw Error(fmt::format("the text has {} tokens; allowed: at least {}, the prompt's",
                             options.text.size(), problem.prompt_tokens));

@@ -212,12 +212,11 @@ std::int64_t room(const Model& model, std::int64_t prompt_tokens, const Generate
     throw Error(fmt::format("the prompt has {} tokens; allowed: at most the model's context of {}",
                             prompt_tokens, context));
   }
-  if (options.overflow == Overflow::kError && options.max_tokens > context - prompt_tokens) {
-    throw Error(
-        fmt::format("a prompt of {} tokens and {} to generate are longer than the model's context "
-                    "of {}; allowed: less of either, to stop at its end (overflow: stop), or to go "
-                    "on with the most recent tokens (overflow: evict)",
-                    prompt_tokens, options.max_tokens, context));
+  if (options.overflow == Overflow::kError) {
+    require_context(
+        model, prompt_tokens, options.max_tokens,
+        ", to stop at its end (overflow: stop), or to go on with the most recent tokens "
+        "(overflow: evict)");
   }
   if (options.overflow == Overflow::kEvict) return options.max_tokens;
   return std::min(options.max_tokens, context - prompt_tokens);
@@ -285,6 +284,16 @@ std::int64_t cache_bytes_for(const LayerTable& table, const ModelShape& shape,
       to_int64(predicted_kv(kept, shape, options, tokens, std::min(chunk, tokens)).bytes.value(),
                "bytes of the cache");
   return checked_add64(checked_add64(bytes, bytes / 4), 16 * kSlab);
+}
+
+void require_context(const Model& model, std::int64_t prompt_tokens, std::int64_t answer_tokens,
+                     std::string_view or_else) {
+  const std::int64_t context = context_of(model);
+  if (answer_tokens <= context - prompt_tokens) return;
+  throw Error(
+      fmt::format("a prompt of {} tokens and {} to generate are longer than the model's context of "
+                  "{}; allowed: less of either{}",
+                  prompt_tokens, answer_tokens, context, or_else));
 }
 
 Generated generate(Transformer& transformer, const Model& model, std::span<const TokenId> prompt,
