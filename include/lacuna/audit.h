@@ -65,8 +65,6 @@ struct RotaryTrial {
 // All of one table.
 struct AuditedTable {
   ModelRow row;
-  double unattributed_share = 0;      // of the whole of a step, that no part covers
-  Statistics predicted_step_seconds;  // bytes of a step over the probe's bandwidth
   std::optional<Quality> quality;
   std::vector<Intervention> interventions;
 };

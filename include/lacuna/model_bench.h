@@ -118,7 +118,10 @@ struct ModelRow {
   // round, and for steps a step.
   Statistics first_token_seconds() const;
   Statistics step_seconds() const;
-  // A step's bytes, weights as the file stores them, over the probe's bandwidth.
+  double unattributed_share() const;  // of the whole of a step, that no part covers; the median
+  // A step's bytes over the probe's bandwidth: weights as they are read,
+  Statistics predicted_step_seconds() const;
+  // and as the file stores them.
   Statistics bound_seconds() const;
   Statistics over_rounds(const std::function<double(const ModelRound&)>& figure) const;
   std::vector<ModelKind> kinds() const;

@@ -72,21 +72,7 @@ class Auditor {
   std::vector<AuditedTable> measured(const ModelBenchOptions& bench, std::size_t count) {
     ModelBenchResult result = run_model_bench(model_, problems(count), pool_, bench);
     std::vector<AuditedTable> tables;
-    for (ModelRow& row : result.rows) {
-      AuditedTable& table = tables.emplace_back();
-      table.row = std::move(row);
-      if (table.row.problem.num_steps() == 0) continue;
-      table.unattributed_share =
-          table.row
-              .over_rounds([](const ModelRound& one) {
-                return 1 - (one.step.sum() + one.sampling_seconds) / one.mean_step_seconds();
-              })
-              .p50;
-      const double bytes =
-          static_cast<double>(table.row.weight_bytes) + table.row.step_read_bytes();
-      table.predicted_step_seconds = table.row.over_rounds(
-          [&](const ModelRound& one) { return bytes / one.read_bytes_per_s; });
-    }
+    for (ModelRow& row : result.rows) tables.emplace_back().row = std::move(row);
     if (result.interrupted) {
       audit_.interrupted = true;
       if (audit_.tables.empty()) audit_.tables = std::move(tables);

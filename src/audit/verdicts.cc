@@ -185,7 +185,7 @@ class Judge {
   void utilisation(const AuditedTable& table) {
     if (table.row.problem.num_steps() == 0) return;
     const double measured = table.row.step_seconds().p50;
-    const double predicted = table.predicted_step_seconds.p50;
+    const double predicted = table.row.predicted_step_seconds().p50;
     const double error = measured / predicted - 1;
     add("step_time", VerdictKind::kTime, std::abs(error) <= kTimeTolerance, name_of(table),
         fmt::format(
@@ -231,9 +231,9 @@ class Judge {
 
   void unattributed(const AuditedTable& table) {
     if (table.row.problem.num_steps() == 0) return;
-    add("hidden_time", VerdictKind::kTime, table.unattributed_share <= kMostUnattributed,
-        name_of(table),
-        fmt::format("{:.1f} % of a step is in no part", 100 * table.unattributed_share),
+    const double share = table.row.unattributed_share();
+    add("hidden_time", VerdictKind::kTime, share <= kMostUnattributed, name_of(table),
+        fmt::format("{:.1f} % of a step is in no part", 100 * share),
         "time an index or a selection as a part of its own");
     because(Cause{"hidden-time", "", ""});
   }

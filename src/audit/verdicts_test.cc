@@ -144,7 +144,9 @@ class TimeVerdictsTest : public VerdictsTest {
     set(audit_.tables[1], 10e-3, 4e-3);
     set(*audit_.int8_kv, 10e-3, 4e-3);
   }
+  // As predicted, and all of it in its parts.
   static void set(AuditedTable& table, double step, double attention) {
+    const double bytes = static_cast<double>(table.row.weight_bytes) + table.row.step_read_bytes();
     for (ModelRound& round : table.row.rounds) {
       std::ranges::fill(round.step_seconds, step);
       round.step = {};
@@ -153,9 +155,8 @@ class TimeVerdictsTest : public VerdictsTest {
       round.sampling_seconds = 0;
       round.cpu_share = 0.95;
       round.caller_cpu_share = 0.5;
+      round.read_bytes_per_s = bytes / step;
     }
-    table.unattributed_share = 0;
-    table.predicted_step_seconds = table.row.over_rounds([&](const ModelRound&) { return step; });
   }
   double reads() const {
     return audit_.tables[1].row.step_read_bytes() / audit_.tables[0].row.step_read_bytes();
@@ -167,8 +168,7 @@ class TimeVerdictsTest : public VerdictsTest {
 
 TEST_F(TimeVerdictsTest, AStepIsHeldAgainstItsBytes) {
   EXPECT_TRUE(holds("step_time"));
-  set(audit_.tables[0], 10e-3, 4e-3);
-  audit_.tables[0].predicted_step_seconds.p50 = 8e-3;
+  for (ModelRound& round : audit_.tables[0].row.rounds) round.read_bytes_per_s *= 1.25;
   EXPECT_FALSE(holds("step_time"));
 }
 
@@ -188,7 +188,7 @@ TEST_F(TimeVerdictsTest, Int8HasToCutAttentionAsItCutsBytes) {
 
 TEST_F(TimeVerdictsTest, TimeInNoPartIsHidden) {
   EXPECT_TRUE(holds("hidden_time"));
-  audit_.tables[0].unattributed_share = 0.2;
+  for (ModelRound& round : audit_.tables[0].row.rounds) round.step.mlp -= 2e-3;
   EXPECT_EQ(verdict(audit_, "hidden_time").cause, "hidden-time");
 }
 

@@ -35,6 +35,12 @@ void check(const Model& model, const ModelProblem& problem, const ModelBenchOpti
   }
 }
 
+// Of so many bytes of weights, and of K and V, over the probe's bandwidth.
+Statistics step_seconds_with(const ModelRow& row, std::int64_t weight_bytes) {
+  const double bytes = static_cast<double>(weight_bytes) + row.step_read_bytes();
+  return row.over_rounds([&](const ModelRound& round) { return bytes / round.read_bytes_per_s; });
+}
+
 std::vector<TokenId> prompt_of(const Model& model, std::int64_t tokens,
                                const ModelBenchOptions& options) {
   std::vector<TokenId> prompt(static_cast<std::size_t>(tokens));
@@ -174,10 +180,18 @@ Statistics ModelRow::step_seconds() const {
   return statistics_of(samples);
 }
 
-Statistics ModelRow::bound_seconds() const {
-  const double bytes = static_cast<double>(file_weight_bytes) + step_read_bytes();
-  return over_rounds([&](const ModelRound& round) { return bytes / round.read_bytes_per_s; });
+double ModelRow::unattributed_share() const {
+  return over_rounds([](const ModelRound& round) {
+           return 1 - (round.step.sum() + round.sampling_seconds) / round.mean_step_seconds();
+         })
+      .p50;
 }
+
+Statistics ModelRow::predicted_step_seconds() const {
+  return step_seconds_with(*this, weight_bytes);
+}
+
+Statistics ModelRow::bound_seconds() const { return step_seconds_with(*this, file_weight_bytes); }
 
 std::vector<ModelRow> predict_model_bench(const Model& model,
                                           std::span<const ModelProblem> problems, ThreadPool& pool,

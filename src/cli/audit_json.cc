@@ -64,10 +64,10 @@ Json table_json(const AuditedTable& table, const ModelShape& model) {
   json["live_bytes_by_step"] = row.live_bytes;
   json["page_bytes"] = row.sum().page_bytes;
   json["summary_bytes_by_step"] = row.summary_bytes;
-  json["unattributed_share"] = table.unattributed_share;
+  json["unattributed_share"] = row.unattributed_share();
   json["caller_cpu_share"] =
       row.over_rounds([](const ModelRound& one) { return one.caller_cpu_share; }).p50;
-  json["predicted_step_seconds"] = statistics_json(table.predicted_step_seconds);
+  json["predicted_step_seconds"] = statistics_json(row.predicted_step_seconds());
   json["interventions"] = list_json(table.interventions, intervention_json);
   json["quality"] = quality_json(table.quality);
   return json;
