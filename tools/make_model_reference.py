@@ -18,7 +18,6 @@ minutes and 12 GB.
 import argparse
 import hashlib
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -30,13 +29,14 @@ import torch
 import transformers
 
 import gguf_transformers
+from fetch_models import default_cache_dir
 from model_reference import read_reference, write_reference
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 import model_forward  # noqa: E402
 
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "lacuna"
+CACHE = default_cache_dir()
 MODELS = {"smollm2-135m": "smollm2-135m-q4_1.gguf", "gemma-3-270m": "gemma-3-270m-q4_k_m.gguf"}
 PACKAGE, TEXTS = "base-files", pathlib.Path("/usr/share/common-licenses")
 # The prompt's length and the text that it begins; around a window of 512, and far beyond it.

@@ -11,13 +11,15 @@ environment that `./dev bench --results` makes.
 
 import argparse
 import json
-import os
 import pathlib
 import sys
 
 from attention_peers import percentiles
 
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "lacuna"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+from fetch_models import default_cache_dir  # noqa: E402
+
+CACHE = default_cache_dir()
 MODELS = ("smollm2-135m", "gemma-3-270m")
 WANTED = 0.98
 

@@ -23,8 +23,10 @@ from attention_peers import Process, percentiles, say
 from model_goals import FIRST, LLAMA, OPENVINO, STEP, WINDOW, goal_text, goals_of, times_text
 
 HERE = pathlib.Path(__file__).resolve().parent
-MODELS = (pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-          / "lacuna" / "models")
+sys.path.insert(0, str(HERE.parents[1] / "tools"))
+from fetch_models import default_cache_dir  # noqa: E402
+
+MODELS = default_cache_dir() / "models"
 TEXTS = pathlib.Path("/usr/share/common-licenses")  # of Debian's base-files, on every Debian
 STEPS = 32
 
