@@ -6,7 +6,6 @@
 #include "model/dequantize.h"
 
 #include <bit>
-#include <cassert>
 #include <cstring>
 #include <type_traits>
 
@@ -18,7 +17,7 @@ namespace {
 using Byte = std::uint8_t;
 
 template <typename T>
-T load(const Byte* from) {
+T load(const void* from) {
   T value;
   std::memcpy(&value, from, sizeof(T));
   return value;
@@ -48,7 +47,8 @@ float widen_f16(std::uint16_t bits) {
 }
 
 template <typename Bits, float (*kWiden)(Bits)>
-void widen(float* __restrict to, const Byte* __restrict from, std::int64_t count) {
+void widen(float* __restrict to, const std::byte* __restrict from, std::int64_t count,
+           WeightBlock /*one number*/) {
   constexpr std::int64_t kRun = 32;
   std::int64_t done = 0;
   for (; done + kRun <= count; done += kRun) {
@@ -206,65 +206,44 @@ void dequantize_q6_k(float* to, const Byte* from) {
   }
 }
 
+// --- all types -----------------------------------------------------------------------------------
+
 template <auto kBlock, typename Number>
-void each_block(Number* to, const Byte* from, std::int64_t num_blocks, WeightBlock block) {
+void each_block(Number* to, const std::byte* from, std::int64_t num_blocks, WeightBlock block) {
   constexpr std::int64_t kNumbers = std::is_same_v<Number, DenseGroup> ? kDenseGroup : 1;
+  const auto* const bytes = reinterpret_cast<const Byte*>(from);
   for (std::int64_t i = 0; i < num_blocks; ++i) {
-    kBlock(to + i * block.size / kNumbers, from + i * block.bytes);
+    kBlock(to + i * block.size / kNumbers, bytes + i * block.bytes);
   }
 }
+
+template <bool kMinimum, bool kFifth>
+constexpr BlockReader of_32(WeightType type) {
+  return {type, each_block<dequantize_32<kMinimum, kFifth>>, kFifth ? 5 : 4,
+          each_block<unpack_32<kMinimum, kFifth>>};
+}
+
+template <bool kFifth>
+constexpr BlockReader of_256(WeightType type) {
+  return {type, each_block<dequantize_256<kFifth>>, kFifth ? 5 : 4, each_block<unpack_256<kFifth>>};
+}
+
+constexpr BlockReader kBlockReaders[] = {
+    {WeightType::kF32, widen<std::uint32_t, widen_f32>},
+    {WeightType::kF16, widen<std::uint16_t, widen_f16>},
+    {WeightType::kBf16, widen<std::uint16_t, widen_bf16>},
+    {WeightType::kQ8_0, each_block<dequantize_q8_0>},
+    of_32<false, false>(WeightType::kQ4_0),
+    of_32<true, false>(WeightType::kQ4_1),
+    of_32<false, true>(WeightType::kQ5_0),
+    of_32<true, true>(WeightType::kQ5_1),
+    of_256<false>(WeightType::kQ4K),
+    of_256<true>(WeightType::kQ5K),
+    {WeightType::kQ6K, each_block<dequantize_q6_k>},
+};
 
 }  // namespace
 
-void dequantize(float* to, const std::byte* from, std::int64_t num_blocks, WeightType type) {
-  const auto* const bytes = reinterpret_cast<const Byte*>(from);
-  const WeightBlock block = block_of(type);
-  switch (type) {
-    case WeightType::kF32:
-      return widen<std::uint32_t, widen_f32>(to, bytes, num_blocks);
-    case WeightType::kF16:
-      return widen<std::uint16_t, widen_f16>(to, bytes, num_blocks);
-    case WeightType::kBf16:
-      return widen<std::uint16_t, widen_bf16>(to, bytes, num_blocks);
-    case WeightType::kQ8_0:
-      return each_block<dequantize_q8_0>(to, bytes, num_blocks, block);
-    case WeightType::kQ4_0:
-      return each_block<dequantize_32<false, false>>(to, bytes, num_blocks, block);
-    case WeightType::kQ4_1:
-      return each_block<dequantize_32<true, false>>(to, bytes, num_blocks, block);
-    case WeightType::kQ5_0:
-      return each_block<dequantize_32<false, true>>(to, bytes, num_blocks, block);
-    case WeightType::kQ5_1:
-      return each_block<dequantize_32<true, true>>(to, bytes, num_blocks, block);
-    case WeightType::kQ4K:
-      return each_block<dequantize_256<false>>(to, bytes, num_blocks, block);
-    case WeightType::kQ5K:
-      return each_block<dequantize_256<true>>(to, bytes, num_blocks, block);
-    case WeightType::kQ6K:
-      return each_block<dequantize_q6_k>(to, bytes, num_blocks, block);
-  }
-}
-
-void unpack_groups(DenseGroup* to, const std::byte* from, std::int64_t num_blocks,
-                   WeightType type) {
-  const auto* const bytes = reinterpret_cast<const Byte*>(from);
-  const WeightBlock block = block_of(type);
-  switch (type) {
-    case WeightType::kQ4_0:
-      return each_block<unpack_32<false, false>>(to, bytes, num_blocks, block);
-    case WeightType::kQ4_1:
-      return each_block<unpack_32<true, false>>(to, bytes, num_blocks, block);
-    case WeightType::kQ5_0:
-      return each_block<unpack_32<false, true>>(to, bytes, num_blocks, block);
-    case WeightType::kQ5_1:
-      return each_block<unpack_32<true, true>>(to, bytes, num_blocks, block);
-    case WeightType::kQ4K:
-      return each_block<unpack_256<false>>(to, bytes, num_blocks, block);
-    case WeightType::kQ5K:
-      return each_block<unpack_256<true>>(to, bytes, num_blocks, block);
-    default:
-      assert(group_bits(type) != 0);
-  }
-}
+std::span<const BlockReader> block_readers() { return kBlockReaders; }
 
 }  // namespace lacuna::model

@@ -2,16 +2,23 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "lacuna/weights.h"
 
 namespace lacuna::model {
 
-// The numbers of `num_blocks` blocks that lie one after the other at `from`, of any alignment.
-// REQUIRES: `to` has room for num_blocks * block_of(type).size numbers and does not overlap `from`.
-void dequantize(float* to, const std::byte* from, std::int64_t num_blocks, WeightType type);
-
-// The same as whole numbers in groups of 32, of the types that group_bits() knows.
-void unpack_groups(DenseGroup* to, const std::byte* from, std::int64_t num_blocks, WeightType type);
+// How blocks of a type are read, which lie one after the other at `from`, of any alignment.
+// REQUIRES: `to` has room for num_blocks * block.size numbers and does not overlap `from`; `block`
+// is block_of(type).
+struct BlockReader {
+  WeightType type;
+  void (*dequantize)(float* to, const std::byte* from, std::int64_t num_blocks, WeightBlock block);
+  int group_bits = 0;  // as group_bits() has it
+  // The same as whole numbers in groups of 32; null where group_bits is 0.
+  void (*unpack)(DenseGroup* to, const std::byte* from, std::int64_t num_blocks,
+                 WeightBlock block) = nullptr;
+};
+std::span<const BlockReader> block_readers();  // one for each type
 
 }  // namespace lacuna::model

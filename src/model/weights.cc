@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <cassert>
-#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -16,20 +15,20 @@
 namespace lacuna {
 namespace {
 
-constexpr WeightType kWeightTypes[] = {WeightType::kF32,  WeightType::kF16,  WeightType::kBf16,
-                                       WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1,
-                                       WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kQ4K,
-                                       WeightType::kQ5K,  WeightType::kQ6K};
-
 constexpr const config::TensorType& row_of(WeightType type) {
   return *config::find_tensor_type(static_cast<std::uint32_t>(type));
 }
 
-std::optional<WeightType> weight_type(std::uint32_t type) {
-  for (const WeightType known : kWeightTypes) {
-    if (static_cast<std::uint32_t>(known) == type) return known;
+// nullptr where no tensor of that type is read.
+const model::BlockReader* find_reader(std::uint32_t type) {
+  for (const model::BlockReader& reader : model::block_readers()) {
+    if (static_cast<std::uint32_t>(reader.type) == type) return &reader;
   }
-  return std::nullopt;
+  return nullptr;
+}
+
+const model::BlockReader& reader_of(WeightType type) {
+  return *find_reader(static_cast<std::uint32_t>(type));
 }
 
 // Dims that a file leaves out are 1.
@@ -61,30 +60,20 @@ std::int64_t WeightMatrix::row_bytes() const {
 void read_row(std::span<float> to, const WeightMatrix& matrix, std::int64_t row) {
   assert(std::ssize(to) == matrix.cols);
   assert(0 <= row && row < matrix.rows);
-  model::dequantize(to.data(), matrix.data + row * matrix.row_bytes(),
-                    matrix.cols / block_of(matrix.type).size, matrix.type);
+  const WeightBlock block = block_of(matrix.type);
+  reader_of(matrix.type)
+      .dequantize(to.data(), matrix.data + row * matrix.row_bytes(), matrix.cols / block.size,
+                  block);
 }
 
-int group_bits(WeightType type) {
-  switch (type) {
-    case WeightType::kQ4_0:
-    case WeightType::kQ4_1:
-    case WeightType::kQ4K:
-      return 4;
-    case WeightType::kQ5_0:
-    case WeightType::kQ5_1:
-    case WeightType::kQ5K:
-      return 5;
-    default:
-      return 0;
-  }
-}
+int group_bits(WeightType type) { return reader_of(type).group_bits; }
 
 void read_groups(std::span<DenseGroup> to, const WeightMatrix& matrix, std::int64_t row) {
   assert(std::ssize(to) * kDenseGroup == matrix.cols);
   assert(0 <= row && row < matrix.rows);
-  model::unpack_groups(to.data(), matrix.data + row * matrix.row_bytes(),
-                       matrix.cols / block_of(matrix.type).size, matrix.type);
+  const WeightBlock block = block_of(matrix.type);
+  reader_of(matrix.type)
+      .unpack(to.data(), matrix.data + row * matrix.row_bytes(), matrix.cols / block.size, block);
 }
 
 struct WeightFile::State {
@@ -115,14 +104,17 @@ const GgufTensor& WeightFile::State::tensor(std::string_view name) const {
 
 WeightMatrix WeightFile::State::matrix(const GgufTensor& tensor, std::int64_t rows,
                                        std::int64_t cols) const {
-  const std::optional<WeightType> type = weight_type(tensor.type);
-  if (!type) {
+  const model::BlockReader* const reader = find_reader(tensor.type);
+  if (reader == nullptr) {
     std::vector<std::string_view> known;
-    for (const WeightType weight : kWeightTypes) known.push_back(to_string(weight));
+    for (const model::BlockReader& one : model::block_readers()) {
+      known.push_back(to_string(one.type));
+    }
     throw Error(fmt::format("{}: tensor {}: its type is {}; allowed are {}", path, tensor.name,
                             tensor.type_name, fmt::join(known, ", ")));
   }
-  return {*type, rows, cols, reinterpret_cast<const std::byte*>(file.data() + tensor.offset)};
+  return {reader->type, rows, cols,
+          reinterpret_cast<const std::byte*>(file.data() + tensor.offset)};
 }
 
 WeightFile::WeightFile(const std::string& path) : state_(std::make_unique<State>(path)) {}
