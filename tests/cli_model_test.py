@@ -55,6 +55,10 @@ class Documents(unittest.TestCase):
                 row["held_bytes"],
                 number(decode["phases"]["decode"]["policies"]["paged"]["kv_held_bytes"]))
 
+    def test_keys_that_the_model_reads_are_not_ignored_ones(self):
+        for key in bench(*MISTRAL, *QUICK, "--length", 8, "--generate", 2)["model"]["ignored_keys"]:
+            self.assertTrue(key.startswith("general."), key)
+
     def test_parts_of_the_whole_leave_little_out(self):
         (row,) = bench(*MISTRAL, "--length", 100, "--generate", 20)["rows"]
         whole = row["first_token_seconds"]["p50"]

@@ -102,11 +102,6 @@ void run_model(const RunFlags& flags, const std::function<void(const std::string
   report.flags = flags;
   Subject& subject = report.runner.subject;
   subject = make_subject(flags.runner.model);
-  // What no figure of cost depends on: the forward pass reads or refuses each key of its
-  // architecture, and the tokenizer reads its own.
-  std::erase_if(subject.ignored_keys, [&](const std::string& key) {
-    return key.starts_with(subject.shape.name + ".") || key.starts_with("tokenizer.");
-  });
   if (flags.decode_only && !subject.table_replaced) {
     throw Error("--decode-only is given without a table; allowed: with --attend or --layers");
   }

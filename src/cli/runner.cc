@@ -73,6 +73,11 @@ Model load_model(RunnerReport& report, const RunnerFlags& flags, ThreadPool& poo
   options.assume = assumptions_of(flags.model.assume);
   Model model(flags.model.model, options, &pool);
   report.load_seconds = loading.seconds();
+  // What no figure of cost depends on: the forward pass reads or refuses each key of its
+  // architecture, and the tokenizer reads its own.
+  std::erase_if(report.subject.ignored_keys, [&](const std::string& key) {
+    return key.starts_with(report.subject.shape.name + ".") || key.starts_with("tokenizer.");
+  });
   report.cpu = read_cpu_info();
   report.threads = pool.num_threads();
   report.products = to_string(options.products);

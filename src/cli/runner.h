@@ -51,7 +51,8 @@ struct RunnerReport {
   double load_seconds = 0;
   std::int64_t peak_memory_bytes = 0;
 };
-// Fills in all but the subject and the peak of memory.
+// Fills in all but the subject and the peak of memory; the subject's keys that a model reads are
+// not ignored ones any more.
 Model load_model(RunnerReport& report, const RunnerFlags& flags, ThreadPool& pool);
 
 }  // namespace lacuna::cli
