@@ -30,7 +30,7 @@ import transformers
 
 import gguf_transformers
 from fetch_models import default_cache_dir
-from model_reference import read_reference, write_reference
+from model_reference import divergence, log_sum_exp, read_reference, write_reference
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -129,15 +129,6 @@ def make(name, options):
                     [prompt for prompt in prompts if prompt[0]["tokens"] in SMALL])
 
 
-def divergence(lse, top_logits, ids, logits):
-    """KL of our classes (the top ids, and all others as one) from the reference's, per position."""
-    ours = np.take_along_axis(logits, ids, 1) - np.logaddexp.reduce(logits, 1)[:, None]
-    theirs = top_logits.astype(np.float64) - lse[:, None]
-    p, q = np.exp(theirs), np.exp(ours)
-    rest_p, rest_q = (np.maximum(1 - part.sum(1), 1e-12) for part in (p, q))
-    return (p * (theirs - ours)).sum(1) + rest_p * np.log(rest_p / rest_q)
-
-
 def check(name, options):
     """Prints the difference to the forward in double in one line a prompt; False if too much."""
     forward = model_forward.Model(options.models / MODELS[name])
@@ -150,11 +141,11 @@ def check(name, options):
             start += len(logits)
             at_top = np.take_along_axis(logits, top_ids[rows], 1)
             largest = max(largest, np.abs(at_top - top_logits[rows]).max())
-            kl.append(divergence(lse[rows].astype(np.float64), top_logits[rows], top_ids[rows],
-                                 logits))
+            sums = log_sum_exp(logits)
+            kl.append(divergence(lse[rows], top_logits[rows], sums, at_top))
             same.append(logits.argmax(1) == top_ids[rows, 0])
             chosen = np.take_along_axis(logits, ids[1:][rows][:, None], 1)[:, 0]
-            nll.append(np.logaddexp.reduce(logits, 1) - chosen)
+            nll.append(sums - chosen)
         kl, same, nll = (np.concatenate(part) for part in (kl, same, nll))
         print(f"{name}: {entry['tokens']} tokens: in double, top logits differ by at most "
               f"{largest:.2g}, KL {kl.mean():.2g} on average, top-1 differs at {(~same).sum()}, "

@@ -56,3 +56,19 @@ def read_reference(path):
             raw = raw[part.nbytes:]
         answers_of.append(parts)
     return header, answers_of
+
+
+def log_sum_exp(logits):
+    """Of each row, summed in double."""
+    most = logits.max(1, keepdims=True)
+    return most[:, 0] + np.log(np.exp(logits - most, dtype=np.float64).sum(1))
+
+
+def divergence(lse, top_logits, own_lse, own_logits):
+    """KL of one's own classes (the top ids, whose logits are given, and all others as one) from the
+    reference's, per position."""
+    theirs, ours = (logits.astype(np.float64) - sums.astype(np.float64)[:, None]
+                    for logits, sums in ((top_logits, lse), (own_logits, own_lse)))
+    p, q = np.exp(theirs), np.exp(ours)
+    rest_p, rest_q = (np.maximum(1 - part.sum(1), 1e-12) for part in (p, q))
+    return (p * (theirs - ours)).sum(1) + rest_p * np.log(rest_p / rest_q)
