@@ -1,5 +1,6 @@
 """Tables of docs/data/model_peers.json, which bench/peers/model_peers.py wrote: whole models beside
-llama.cpp and OpenVINO GenAI. Nothing is measured here.
+llama.cpp and OpenVINO GenAI; and of llama_opinion.json beside it, which llama_opinion.py wrote. Nothing
+is measured here.
 """
 
 import statistics
@@ -138,5 +139,27 @@ def quantities(document):
     return text
 
 
+def second_opinion(document):
+    """How near llama.cpp and ours come to the reference; an agreement that misses its bound is bold."""
+    text = (f"llama.cpp is that of llama-cpp-python {document['version']}; wanted is the same likeliest "
+            f"token at {100 * document['wanted']:.0f} % of all positions.\n\n"
+            "| model | engine and its numbers | same likeliest token | positions with another | lead there, "
+            "p50, p90, largest | as wanted from a lead of | positions with that lead | KL, mean "
+            "| KL, largest | NLL off by |\n"
+            f"| --- | --- |{' ---: |' * 8}\n")
+    for one in document["results"]:
+        count, sure, off = one["positions"], one["sure"], one["leads_where_off"]
+        leads = ", ".join(f"{off[key]:.2g}" for key in ("p50", "p90", "max")) if off else "–"
+        agreement = f"{100 * one['agreement']:.2f} %"
+        text += (f"| {one['model']} | {one['engine']}, {one['form']} "
+                 f"| {agreement if one['met'] else f'**{agreement}**'} "
+                 f"| {count - one['agreeing']} of {count} | {leads} ")
+        text += (f"| {sure['least_lead']:.3f} | {100 * sure['positions'] / count:.1f} % "
+                 if sure and not one["met"] else "| – | – ")
+        text += (f"| {one['divergence']:.1e} | {one['largest_divergence']:.1e} "
+                 f"| {100 * one['nll_off']:.2g} % ± {100 * one['nll_off_error']:.1g} |\n")
+    return text
+
+
 TABLES = {"model goals": goals, "model engines": engines, "model times": times,
-          "model parts": parts, "model quantities": quantities}
+          "model parts": parts, "model quantities": quantities, "second opinion": second_opinion}

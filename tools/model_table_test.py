@@ -129,12 +129,34 @@ class Rows(unittest.TestCase):
             self.assertIn(words, text)
 
 
+class SecondOpinion(unittest.TestCase):
+    ONE = {"model": "m", "engine": "llama.cpp", "form": "the file, f16 keys", "positions": 200,
+           "agreeing": 190, "agreement": 0.95, "met": False, "divergence": 0.00312,
+           "largest_divergence": 0.25, "nll_off": -0.00071, "nll_off_error": 0.00042,
+           "leads_where_off": {"p10": 0.01, "p50": 0.056, "p90": 0.175, "max": 1.207},
+           "sure": {"least_lead": 0.125, "positions": 150, "agreeing": 148}}
+    DOCUMENT = {"version": "7.1", "wanted": 0.98, "results": [
+        ONE, {**ONE, "agreeing": 200, "agreement": 1.0, "met": True},
+        {**ONE, "leads_where_off": None, "sure": None}]}
+
+    def test_an_agreement_that_is_missed_is_bold_and_says_from_what_lead_it_would_hold(self):
+        lines = model_table.second_opinion(self.DOCUMENT).splitlines()
+        self.assertIn("llama-cpp-python 7.1; wanted is the same likeliest token at 98 %", lines[0])
+        self.assertEqual(lines[-3:], [
+            "| m | llama.cpp, the file, f16 keys | **95.00 %** | 10 of 200 | 0.056, 0.17, 1.2 | 0.125 "
+            "| 75.0 % | 3.1e-03 | 2.5e-01 | -0.071 % ± 0.04 |",
+            "| m | llama.cpp, the file, f16 keys | 100.00 % | 0 of 200 | 0.056, 0.17, 1.2 | – | – "
+            "| 3.1e-03 | 2.5e-01 | -0.071 % ± 0.04 |",
+            "| m | llama.cpp, the file, f16 keys | **95.00 %** | 10 of 200 | – | – | – | 3.1e-03 "
+            "| 2.5e-01 | -0.071 % ± 0.04 |"])
+
+
 class Stored(unittest.TestCase):
     def test_names_belong_to_one_table(self):
         self.assertFalse(set(model_table.TABLES) & {*speed_table.TABLES, *speed_table.DECODE_TABLES})
 
     def test_a_stored_comparison_fits_every_table(self):
-        if not speed_table.MODEL_PEERS.exists():
+        if not (speed_table.MODEL_PEERS.exists() and speed_table.OPINION.exists()):
             self.skipTest("no comparison is stored")
         for name in model_table.TABLES:
             self.assertIn("| --- |", speed_table.table(name))

@@ -13,6 +13,7 @@ KERNELS, PEERS = DATA / "bench_kernels.json", DATA / "attention_peers.json"
 DECODE, GEMMA = DATA / "bench_decode.json", DATA / "bench_decode_gemma.json"
 DECODE_PEERS = DATA / "decode_peers.json"
 MODEL_PEERS = DATA / "model_peers.json"
+OPINION = DATA / "llama_opinion.json"
 
 
 def load(path, format_name):
@@ -172,8 +173,10 @@ def table(name):
         function, path = DECODE_TABLES[name]
         return function(load(path, "lacuna-bench-decode"), load(DECODE_PEERS, "lacuna-decode-peers"))
     if name in model_table.TABLES:
-        if not MODEL_PEERS.exists():
+        path, format_name = (OPINION, "lacuna-llama-opinion") if name == "second opinion" else (
+            MODEL_PEERS, "lacuna-model-peers")
+        if not path.exists():
             return "Nothing is stored yet; `./dev bench --results` measures it.\n"
-        return model_table.TABLES[name](load(MODEL_PEERS, "lacuna-model-peers"))
+        return model_table.TABLES[name](load(path, format_name))
     peers = load(PEERS, "lacuna-attention-peers") if PEERS.exists() else None
     return TABLES[name](load(KERNELS, "lacuna-bench-kernels"), peers)

@@ -319,32 +319,81 @@ class Runs(unittest.TestCase):
 
 
 class Opinion(unittest.TestCase):
-    BEST, LEADS = [[7], [1, 2, 3]], [[0.5], [4.0, 0.25, 2.0]]
+    """Positions of a made model: whether the same, and the reference's lead."""
+    MADE = [(True, 0.5), (True, 4.0), (False, 0.25), (True, 2.0)]
 
-    def test_positions_of_all_prompts_count_alike(self):
-        found = llama_opinion.opinion([[7], [1, 9, 3]], self.BEST, self.LEADS)
+    @staticmethod
+    def opinion(pairs, nll_off=0.0):
+        return llama_opinion.opinion([
+            llama_opinion.Position(same, lead, divergence=lead / 10, nll=2 + nll_off * (-1) ** place,
+                                   reference_nll=2)
+            for place, (same, lead) in enumerate(pairs)])
+
+    def test_all_positions_count_alike(self):
+        found = self.opinion(self.MADE)
         self.assertEqual((found["positions"], found["agreeing"], found["agreement"], found["met"]),
                          (4, 3, 0.75, False))
         self.assertEqual(found["leads_where_off"], {"p10": 0.25, "p50": 0.25, "p90": 0.25, "max": 0.25})
         self.assertEqual(found["leads"]["max"], 4.0)
         self.assertEqual(found["positions_with_no_greater_lead"], 1)
+        self.assertAlmostEqual(found["divergence"], 0.16875)
+        self.assertEqual(found["largest_divergence"], 0.4)
         text = llama_opinion.opinion_text("m", found)
         self.assertIn("m: 3 of 4 positions, 75.00 % (wanted 98 %, not reached)", text)
         self.assertIn("where llama.cpp disagrees: p10 0.250", text)
+        self.assertIn("with a lead of 0.500 or more: 3 of 3", text)
 
     def test_a_lead_that_was_lost_counts_those_below_it(self):
-        found = llama_opinion.opinion([[7], [1, 2, 9]], self.BEST, self.LEADS)
+        found = self.opinion([(True, 0.5), (True, 4.0), (True, 0.25), (False, 2.0)])
         self.assertEqual(found["positions_with_no_greater_lead"], 3)
 
+    def test_the_least_lead_from_which_on_enough_agree(self):
+        sure = self.opinion([(True, 9.0)] * 98 + [(False, 3.0)] * 2 + [(False, 1.0)])["sure"]
+        self.assertEqual(sure, {"least_lead": 3.0, "positions": 100, "agreeing": 98})
+
+    def test_of_equal_leads_all_count(self):
+        sure = self.opinion([(True, 9.0), (True, 3.0), (False, 3.0)])["sure"]
+        self.assertEqual(sure, {"least_lead": 9.0, "positions": 1, "agreeing": 1})
+
+    def test_disagreement_at_the_greatest_lead_leaves_none(self):
+        found = self.opinion([(False, 9.0), (True, 3.0)])
+        self.assertIsNone(found["sure"])
+        self.assertNotIn("with a lead", llama_opinion.opinion_text("m", found))
+
+    def test_nll_is_off_by_a_share_with_its_error(self):
+        found = self.opinion(self.MADE, nll_off=0.5)
+        self.assertEqual((found["nll_off"], found["nll_off_error"]), (0.0, 0.125))
+        self.assertEqual(self.opinion(self.MADE[:1], nll_off=0.5)["nll_off"], 0.25)
+
     def test_full_agreement(self):
-        found = llama_opinion.opinion(self.BEST, self.BEST, self.LEADS)
+        found = self.opinion([(True, lead) for _, lead in self.MADE])
         self.assertEqual((found["agreement"], found["met"], found["leads_where_off"]),
                          (1.0, True, None))
         self.assertNotIn("disagrees", llama_opinion.opinion_text("m", found))
 
-    def test_an_answer_of_another_length_is_an_error(self):
-        with self.assertRaises(ValueError):
-            llama_opinion.opinion([[7], [1, 2]], self.BEST, self.LEADS)
+
+class OursBesideIt(unittest.TestCase):
+    BENCHMARK = {"positions": 6676.0, "off": 212.0, "kl": 0.003, "kl_most": 0.2, "nll_off": 0.07,
+                 "nll_off_error": 0.04}
+
+    def ours(self, *ends, **changes):
+        text = json.dumps({"benchmarks": [
+            {"name": f"BM_ModelReference/gemma3_{end}/iterations:1", **self.BENCHMARK, **changes}
+            for end in ends]})
+        with mock.patch.object(subprocess, "run", lambda *_, **__: mock.Mock(stdout=text)):
+            return llama_opinion.ours("program", "gemma-3-270m")
+
+    def test_every_form_in_the_same_words(self):
+        found = self.ours(*llama_opinion.OURS)
+        self.assertEqual([one["form"] for one in found], list(llama_opinion.OURS.values()))
+        self.assertEqual((found[0]["agreeing"], found[0]["met"]), (6464, False))
+        self.assertAlmostEqual(found[0]["nll_off"], 0.0007)
+
+    def test_what_did_not_run_is_an_error(self):
+        with self.assertRaisesRegex(ValueError, "1 forms of gemma-3-270m, wanted 3"):
+            self.ours("exact")
+        with self.assertRaisesRegex(ValueError, "is absent"):
+            self.ours(*llama_opinion.OURS, error_message="the reference is absent")
 
 
 if __name__ == "__main__":
