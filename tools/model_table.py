@@ -141,8 +141,8 @@ def quantities(document):
 
 def second_opinion(document):
     """How near llama.cpp and ours come to the reference; an agreement that misses its bound is bold."""
-    text = (f"llama.cpp is that of llama-cpp-python {document['version']}; wanted is the same likeliest "
-            f"token at {100 * document['wanted']:.0f} % of all positions.\n\n"
+    text = (f"llama.cpp is that of llama-cpp-python {document['version']}; wanted of it is the same "
+            f"likeliest token at {100 * document['wanted']:.0f} % of all positions.\n\n"
             "| model | engine and its numbers | same likeliest token | positions with another | lead there, "
             "p50, p90, largest | as wanted from a lead of | positions with that lead | KL, mean "
             "| KL, largest | NLL off by |\n"
@@ -152,7 +152,7 @@ def second_opinion(document):
         leads = ", ".join(f"{off[key]:.2g}" for key in ("p50", "p90", "max")) if off else "–"
         agreement = f"{100 * one['agreement']:.2f} %"
         text += (f"| {one['model']} | {one['engine']}, {one['form']} "
-                 f"| {agreement if one['met'] else f'**{agreement}**'} "
+                 f"| {f'**{agreement}**' if one['met'] is False else agreement} "
                  f"| {count - one['agreeing']} of {count} | {leads} ")
         text += (f"| {sure['least_lead']:.3f} | {100 * sure['positions'] / count:.1f} % "
                  if sure and not one["met"] else "| – | – ")

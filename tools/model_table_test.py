@@ -137,17 +137,17 @@ class SecondOpinion(unittest.TestCase):
            "sure": {"least_lead": 0.125, "positions": 150, "agreeing": 148}}
     DOCUMENT = {"version": "7.1", "wanted": 0.98, "results": [
         ONE, {**ONE, "agreeing": 200, "agreement": 1.0, "met": True},
-        {**ONE, "leads_where_off": None, "sure": None}]}
+        {**ONE, "met": None, "leads_where_off": None, "sure": None}]}
 
     def test_an_agreement_that_is_missed_is_bold_and_says_from_what_lead_it_would_hold(self):
         lines = model_table.second_opinion(self.DOCUMENT).splitlines()
-        self.assertIn("llama-cpp-python 7.1; wanted is the same likeliest token at 98 %", lines[0])
+        self.assertIn("llama-cpp-python 7.1; wanted of it is the same likeliest token at 98 %", lines[0])
         self.assertEqual(lines[-3:], [
             "| m | llama.cpp, the file, f16 keys | **95.00 %** | 10 of 200 | 0.056, 0.17, 1.2 | 0.125 "
             "| 75.0 % | 3.1e-03 | 2.5e-01 | -0.071 % ± 0.04 |",
             "| m | llama.cpp, the file, f16 keys | 100.00 % | 0 of 200 | 0.056, 0.17, 1.2 | – | – "
             "| 3.1e-03 | 2.5e-01 | -0.071 % ± 0.04 |",
-            "| m | llama.cpp, the file, f16 keys | **95.00 %** | 10 of 200 | – | – | – | 3.1e-03 "
+            "| m | llama.cpp, the file, f16 keys | 95.00 % | 10 of 200 | – | – | – | 3.1e-03 "
             "| 2.5e-01 | -0.071 % ± 0.04 |"])
 
 

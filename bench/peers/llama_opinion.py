@@ -174,7 +174,7 @@ def opinion_text(title, result):
 
 
 def ours(program, name):
-    """What Lacuna's own test program counts, in the words of opinion()."""
+    """What Lacuna's own test program counts, in the words of opinion(); the bound is not for it."""
     command = [program, f"--benchmark_filter=/{MODELS[name]}_", "--benchmark_format=json"]
     text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     found = []
@@ -185,7 +185,7 @@ def ours(program, name):
         count, off = round(one["positions"]), round(one["off"])
         found.append({"model": name, "engine": "Lacuna", "form": OURS[numbers], "positions": count,
                       "agreeing": count - off, "agreement": 1 - off / count,
-                      "met": 1 - off / count >= WANTED, "leads_where_off": None, "sure": None,
+                      "met": None, "leads_where_off": None, "sure": None,
                       "divergence": one["kl"], "largest_divergence": one["kl_most"],
                       "nll_off": one["nll_off"] / 100,
                       "nll_off_error": one["nll_off_error"] / 100})
