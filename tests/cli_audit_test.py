@@ -98,9 +98,14 @@ class Documents(unittest.TestCase):
             prefill = document(*asked, "--prompt", 48, "--phase", "prefill", "--tile", "16,16")
             pages = "paged(P=16,in_flight=0)"
             decode = document(*asked, "--prompt", 52, "--phase", "decode", "--policy", pages)
-            total = prefill["phases"]["prefill"]["total"]
-            self.assertEqual(table["executed_pairs"], number(total["executed_pairs"]))
-            self.assertEqual(table["needed_pairs"], number(total["pairs"]))
+            layers = zip(table["layers"][:-1], prefill["phases"]["prefill"]["layers"])
+            for layer, costed in layers:
+                self.assertEqual(layer["executed_pairs"], number(costed["executed_pairs"]))
+                self.assertEqual(layer["needed_pairs"], number(costed["pairs"]))
+            last = table["layers"][-1]
+            self.assertEqual([layer["prompt_rows"] for layer in table["layers"]], [48] * 6 + [1])
+            keys = {"full": 48, "window(20)+sink(3)": 23, "window(8)": 8}[last["attend"]]
+            self.assertEqual(last["needed_pairs"], keys * last["num_q_heads"])
             held = decode["phases"]["decode"]["policies"]["paged"]["kv_held_bytes"]
             self.assertEqual(table["held_bytes"], number(held))
             paths = document(*asked, "--prompt", 48, "--evidence", 23, "--query", 47)

@@ -47,8 +47,10 @@ class Documents(unittest.TestCase):
                            "--page-size", 16, "--chunk", 16)["rows"]
             asked = ["cost", "--model", TINY / "tiny-mistral.gguf", "--attend", attend]
             prefill = document(*asked, "--prompt", 48, "--phase", "prefill", "--tile", "16,16")
+            *layers, _ = prefill["phases"]["prefill"]["layers"]
+            last_row = {"full": 48, "window(8)": 16, "window(20)+sink(3)": 48}[attend] * 4  # heads
             self.assertEqual(row["executed_pairs"],
-                             number(prefill["phases"]["prefill"]["total"]["executed_pairs"]))
+                             sum(number(layer["executed_pairs"]) for layer in layers) + last_row)
             decode = document(*asked, "--prompt", 52, "--phase", "decode", "--policy",
                               "paged(P=16,in_flight=0)")
             self.assertEqual(

@@ -30,6 +30,9 @@ struct ModelProblem {
 // What one layer did, beside what the topology and cost alone predict. Every figure is exact.
 struct ModelLayer {
   std::string attend;
+  // Rows of the prompt that it attends for: all, in the last layer the one that logits are wanted
+  // of.
+  std::int64_t prompt_rows = 0;
   std::int64_t predicted_pairs = 0;  // executed for the prompt, over all query heads
   std::int64_t pairs = 0;
   std::int64_t predicted_needed_pairs = 0;  // that the topology has: what masks let through

@@ -51,7 +51,9 @@ struct NewTokens {
   std::span<const TokenId> tokens;
 };
 
-enum class LogitRows { kNone, kLast, kAll };  // of each sequence
+// Of each sequence. The last layer computes keys and values of all rows, and the rest of those rows
+// alone whose logits are wanted.
+enum class LogitRows { kNone, kLast, kAll };
 
 // What attention did in one layer of a pass.
 struct LayerPass {
@@ -89,8 +91,9 @@ class Transformer {
   // heads of a layer are parted otherwise than in the table that the cache was made for.
   void use(const LayerTable& table);
   KvCache& cache();  // to create, fork and free sequences
-  // Of all later passes: called after each layer with the residual stream of the pass's rows, one
-  // sequence after another [rows, hidden_size]. Empty: nobody looks.
+  // Of all later passes, whose last layer computes all rows then: called after each layer with the
+  // residual stream of the pass's rows, one sequence after another [rows, hidden_size]. Empty:
+  // nobody looks.
   using LayerObserver = std::function<void(std::int64_t layer, std::span<const float> hidden)>;
   void observe(LayerObserver observer);
   // Likewise, after the attention of each layer.

@@ -44,7 +44,7 @@ std::optional<Cause> masked_dense(const ModelRow& row) {
 
 std::optional<Cause> counted_twice(const ModelRow& row) {
   const bool fits = all_layers(row, [&](const ModelLayer& layer) {
-    const std::int64_t once = layer.num_q_heads * row.problem.prompt_tokens;
+    const std::int64_t once = layer.num_q_heads * layer.prompt_rows;
     const std::int64_t step = layer.num_q_heads * row.problem.num_steps();
     return layer.needed_pairs == layer.predicted_needed_pairs + once &&
            layer.pairs == layer.predicted_pairs + once &&
@@ -70,7 +70,7 @@ bool reads_as(const ModelRow& row, std::size_t layer, const Layer& other) {
   Int128 needed = 0;
   Int128 in_steps = 0;
   for (const Topology& topology : topologies) {
-    needed += topology.edges(0, prompt, prompt) * times;
+    needed += topology.edges(prompt - figures.prompt_rows, prompt, prompt) * times;
     in_steps += topology.edges(prompt, end, end) * times;
   }
   return needed == figures.needed_pairs && in_steps == figures.step_needed_pairs;

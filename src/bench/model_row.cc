@@ -103,7 +103,9 @@ void ModelTimer::predict() {
 void ModelTimer::predict_layer(const LayerTable& table, std::size_t layer) {
   const LayerShape& shape = model_.config().shape.layers[layer];
   ModelLayer& figures = row_.layers[layer];
-  for (std::size_t before = 0; before < layer; ++before) {  // equal layers are computed once
+  const bool is_last = layer + 1 == row_.layers.size();
+  // Equal layers are computed once.
+  for (std::size_t before = 0; before < layer && !is_last; ++before) {
     if (table.layers[before] != table.layers[layer]) continue;
     if (model_.config().shape.layers[before] != shape) continue;
     figures = row_.layers[before];
@@ -115,7 +117,8 @@ void ModelTimer::predict_layer(const LayerTable& table, std::size_t layer) {
   const std::vector<Topology> topologies = topologies_of_heads(
       table.layers[layer], table.causal, static_cast<int>(layer), shape.num_q_heads);
   const std::int64_t prompt = row_.problem.prompt_tokens;
-  for (std::int64_t first = 0; first < prompt; first += options_.chunk) {
+  figures.prompt_rows = is_last ? 1 : prompt;
+  for (std::int64_t first = prompt - figures.prompt_rows; first < prompt; first += options_.chunk) {
     const std::int64_t end = std::min(first + options_.chunk, prompt);
     const PredictedCall chunk = predicted_call(topologies, heads, {{first, end}, end});
     figures.predicted_pairs += chunk.pairs;

@@ -47,6 +47,7 @@ Json layers_json(const ModelRow& row, const ModelShape& model) {
     layer["num_kv_heads"] = shape.num_kv_heads;
     layer["head_dim"] = shape.head_dim;
     layer["v_head_dim"] = shape.v_head_dim;
+    layer["prompt_rows"] = row.layers[idx].prompt_rows;
     layer["dense_executed_pairs"] = row.layers[idx].dense_pairs;
     layer["dense_step_executed_pairs"] = row.layers[idx].dense_step_pairs;
     layer["whole_held_bytes"] = row.layers[idx].whole_held_bytes.back();

@@ -70,7 +70,8 @@ std::string figures_text(std::span<const ModelRow> rows) {
       is_first = false;
     }
   }
-  return table.text();
+  return table.text() +
+         "of a prompt, the last layer attends for the last token alone, whose logits are wanted\n";
 }
 
 // One line a row: the medians of its parts, and what no part covers as a share of the whole.

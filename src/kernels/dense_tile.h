@@ -41,6 +41,28 @@ struct F32Dense {
 
 // ---- Whole numbers ------------------------------------------------------------------------------
 
+// Rows of a block, by two pointers and one distance: with one pointer g++ keeps a distance for each
+// row, for which there are not registers enough.
+class BlockRows {
+ public:
+  BlockRows(const Lane32* first, std::int64_t row_lanes)
+      : low_(first), high_(first + kHalf * row_lanes), row_lanes_(row_lanes) {}
+  const Lane32* operator[](int row) const {
+    return row < kHalf ? low_ + row * row_lanes_ : high_ + (row - kHalf) * row_lanes_;
+  }
+  void skip(std::int64_t lanes) {
+    low_ += lanes;
+    high_ += lanes;
+    asm("" : "+r"(high_));  // no longer known to be low_ + kHalf * row_lanes_
+  }
+
+ private:
+  static constexpr int kHalf = 3;
+  const Lane32* low_;
+  const Lane32* high_;
+  std::int64_t row_lanes_;
+};
+
 // Weights of kBits. Numbers of 8 bits are stored + 128, which a row's group takes off in whole
 // numbers; those of 4 and 5 have an offset in f32.
 template <int kBits>
@@ -79,9 +101,12 @@ struct IntegerDense {
     for (int c = 0; c < kCols; ++c) {
       at[c] = panels + c / kVecs * panel_bytes(inputs) + c % kVecs * kLanes * 4;
     }
-    for (std::int64_t group = 0; group < groups; ++group, x += kDenseRowLanes) {
+    BlockRows rows(x, row_lanes);
+    for (std::int64_t group = 0; group < groups; ++group, rows.skip(kDenseRowLanes)) {
       I32 acc[kRows][kCols] = {};
-      if constexpr (!kHasOffsets) set_rows(acc, x + kDenseGroupLanes, row_lanes);
+      for (int r = 0; r < kRows && !kHasOffsets; ++r) {
+        for (int c = 0; c < kCols; ++c) acc[r][c] = broadcast_bits(rows[r][kDenseGroupLanes]);
+      }
 #pragma GCC unroll 8
       for (int step = 0; step < kDenseGroupLanes; ++step) {
         I32 numbers[kCols];
@@ -89,7 +114,7 @@ struct IntegerDense {
         for (int c = 0; c < kCols; ++c) numbers[c] = numbers_at(at[c], step);
 #pragma GCC unroll 32
         for (int r = 0; r < kRows; ++r) {
-          const I32 row = broadcast_bits(x[r * row_lanes + step]);
+          const I32 row = broadcast_bits(rows[r][step]);
 #pragma GCC unroll 32
           for (int c = 0; c < kCols; ++c) acc[r][c] = dot_u8_i8(acc[r][c], numbers[c], row);
         }
@@ -98,26 +123,25 @@ struct IntegerDense {
       for (int c = 0; c < kCols; ++c) {
         const auto* const scales = reinterpret_cast<const std::uint16_t*>(
             at[c] - c % kVecs * kLanes * 4 + dense_number_bytes(kBits));
-        add_group<kRows>(sums, acc, c, scales + c % kVecs * kLanes, x + kDenseGroupLanes + 1,
-                         row_lanes);
+        add_group(sums, acc, c, scales + c % kVecs * kLanes, rows);
         at[c] += dense_group_bytes(kBits);
       }
     }
     store_rows(out, out_stride, sums);
   }
 
-  // tail: a row's scale, then scale · Σ of its numbers.
   template <int kRows, int kCols>
   static void add_group(F32 (&sums)[kRows][kCols], const I32 (&acc)[kRows][kCols], int c,
-                        const std::uint16_t* scales, const Lane32* tail, std::int64_t row_lanes) {
+                        const std::uint16_t* scales, const BlockRows& rows) {
     const F32 scale = widen_scales(scales);
     const F32 offset = kHasOffsets ? widen_scales(scales + kPanelKeys) : F32{};
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
-      const F32 of_row = as_f32(broadcast_bits(tail[r * row_lanes]));
+      const Lane32* const tail = rows[r] + kDenseGroupLanes + 1;  // its scale, then scale · Σ
+      const F32 of_row = as_f32(broadcast_bits(tail[0]));
       sums[r][c] = fused(to_f32(acc[r][c]), scale * of_row, sums[r][c]);
       if constexpr (kHasOffsets) {
-        sums[r][c] = fused(offset, as_f32(broadcast_bits(tail[r * row_lanes + 1])), sums[r][c]);
+        sums[r][c] = fused(offset, as_f32(broadcast_bits(tail[1])), sums[r][c]);
       }
     }
   }

@@ -133,7 +133,7 @@ Rescale softmax_row(const StateBlock& state, std::int64_t row, const RowScores& 
     for (int idx = 0; idx < kVecs; ++idx) {
       const std::int64_t vec = slot * kVecs + idx;
       const F32 exponents = (load(of.scores + vec * kLanes) - base) * row_unit;
-      F32 weights = kWhole ? exp2_nonpositive(exponents) : exp2_floored(exponents);
+      F32 weights = kWhole ? exp2_rough(exponents) : exp2_floored(exponents);
       count_exponential();
       if (!kWhole && of.masks[slot] != nullptr) {
         weights = select(mask_bits(of.masks[slot], of.token, idx), weights, F32{});

@@ -74,7 +74,10 @@ struct Transformer::State {
   void find_angles();
   void embed(std::span<const NewTokens> batch);
   void plan_kinds(std::span<const NewTokens> batch);
-  bool attend(std::size_t layer, KvCache::Step& step, std::stop_token stop);
+  Plan plan_of(const PlanKind& kind, std::span<const SequenceRows> of_sequences);
+  void extend(std::size_t layer, KvCache::Step& step);
+  void keep_rows(std::span<const NewTokens> batch, LogitRows wanted);
+  bool attend(std::size_t layer, std::stop_token stop);
   void project_q_k_v(std::size_t layer);
   void rotate_q_k(std::size_t layer);
   TensorView projected_heads(std::size_t layer, std::int64_t first, std::int64_t count);
@@ -82,7 +85,7 @@ struct Transformer::State {
   TensorView queries(std::size_t layer);
   bool attention(std::size_t layer, std::stop_token stop);
   void feed_forward(std::size_t layer);
-  void output(std::span<const NewTokens> batch, LogitRows rows);
+  void output();
 
   void take_normed(const Vector& weight);
   float* product(const DenseWeights& weights, Buffer& to);
@@ -219,12 +222,14 @@ void Transformer::State::plan_kinds(std::span<const NewTokens> batch) {
     const std::int64_t end = length + std::ssize(of.tokens);
     of_sequences.push_back({{length, end}, end});
   }
+  plans.clear();
+  for (const PlanKind& kind : kinds) plans.push_back(plan_of(kind, of_sequences));
+}
+
+Plan Transformer::State::plan_of(const PlanKind& kind, std::span<const SequenceRows> of_sequences) {
   PlanOptions plan_options;
   plan_options.num_threads = pool.num_threads();
-  plans.clear();
-  for (const PlanKind& kind : kinds) {
-    plans.push_back(make_plan(kind.topologies, of_sequences, kind.heads, plan_options));
-  }
+  return make_plan(kind.topologies, of_sequences, kind.heads, plan_options);
 }
 
 void Transformer::State::take_normed(const Vector& weight) {
@@ -351,11 +356,14 @@ bool Transformer::State::attention(std::size_t layer, std::stop_token stop) {
   return true;
 }
 
-bool Transformer::State::attend(std::size_t layer, KvCache::Step& step, std::stop_token stop) {
-  const LayerWeights& weights = model.layers[layer];
+void Transformer::State::extend(std::size_t layer, KvCache::Step& step) {
   project_q_k_v(layer);
   rotate_q_k(layer);
   append(layer, step);
+}
+
+bool Transformer::State::attend(std::size_t layer, std::stop_token stop) {
+  const LayerWeights& weights = model.layers[layer];
   if (!attention(layer, std::move(stop))) return false;
   const Timed projecting(times.output_projection);
   const std::int64_t width = weights.attention_output.inputs();
@@ -382,21 +390,35 @@ void Transformer::State::feed_forward(std::size_t layer) {
   add(out, weights.down.padded_outputs(), weights.after_mlp_norm);
 }
 
-void Transformer::State::output(std::span<const NewTokens> batch, LogitRows wanted) {
-  const Timed in_output(times.logits);
-  num_logits = 0;
-  if (wanted == LogitRows::kNone) return;
+// Goes on with the rows whose logits are wanted: of the others nothing is read after their keys and
+// values in the last layer.
+void Transformer::State::keep_rows(std::span<const NewTokens> batch, LogitRows wanted) {
+  const Timed planning(times.scheduling);
+  const bool one_row_each = num_rows == std::ssize(batch);
+  if (wanted == LogitRows::kAll || (wanted == LogitRows::kLast && one_row_each)) return;
   const std::int64_t width = model.architecture.hidden_size;
-  if (wanted == LogitRows::kLast) {
-    std::int64_t end = 0;
-    std::int64_t to = 0;
-    for (const NewTokens& of : batch) {
-      end += std::ssize(of.tokens);
-      std::copy_n(hidden.data() + (end - 1) * width, width, hidden.data() + to++ * width);
-    }
-    num_rows = to;
+  const std::int64_t stride = model.layers.back().q_k_v.padded_outputs();
+  float* const all = q_k_v.take(num_rows, stride);
+  std::int64_t end = 0;
+  std::int64_t kept = 0;
+  std::vector<SequenceRows> of_sequences;
+  for (const NewTokens& of : batch) {
+    end += std::ssize(of.tokens);
+    if (wanted == LogitRows::kNone) continue;
+    std::copy_n(hidden.data() + (end - 1) * width, width, hidden.data() + kept * width);
+    std::copy_n(all + (end - 1) * stride, stride, all + kept * stride);
+    const std::int64_t length = positions[static_cast<std::size_t>(end - 1)] + 1;
+    of_sequences.push_back({{length - 1, length}, length});
+    ++kept;
   }
+  num_rows = kept;
+  if (kept > 0) plans[kind_of_layer.back()] = plan_of(kinds[kind_of_layer.back()], of_sequences);
+}
+
+void Transformer::State::output() {
+  const Timed in_output(times.logits);
   num_logits = num_rows;
+  if (num_rows == 0) return;
   take_normed(model.output_norm);
   product(model.output, logits);
   const float cap = model.architecture.logit_softcap;
@@ -488,12 +510,18 @@ std::optional<Transformer::Pass> Transformer::forward(std::span<const NewTokens>
   state.find_angles();
   state.plan_kinds(batch);
   state.embed(batch);
-  for (std::size_t layer = 0; layer < state.table.layers.size(); ++layer) {
-    if (!state.attend(layer, *step, stop)) return std::nullopt;
+  const bool observed = state.observer || state.on_attention;
+  const std::size_t num_layers = state.table.layers.size();
+  for (std::size_t layer = 0; layer < num_layers; ++layer) {
+    state.extend(layer, *step);
+    if (layer + 1 == num_layers && !observed) state.keep_rows(batch, wanted);
+    if (state.num_rows == 0) break;
+    if (!state.attend(layer, stop)) return std::nullopt;
     state.feed_forward(layer);
     if (state.observer) state.observer(static_cast<std::int64_t>(layer), state.hidden);
   }
-  state.output(batch, wanted);
+  if (observed) state.keep_rows(batch, wanted);
+  state.output();
   spend(state.options.planted.hidden_seconds);
   return Pass(std::make_unique<Pass::State>(
       Pass::State{state, std::move(*step), std::move(num_tokens), state.sequences}));

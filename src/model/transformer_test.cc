@@ -229,13 +229,12 @@ TEST(Transformer, PartsOfAPassAreTimedAndNeverMoreThanTheWhole) {
     Transformer transformer(model, exact_options(), pool);
     const NewTokens batch[] = {{transformer.cache().create(), tiny.prompt}};
     const Stopwatch whole;
-    auto pass = transformer.forward(batch, LogitRows::kNone);
+    auto pass = transformer.forward(batch);
     ASSERT_TRUE(pass.has_value());
     const double before_commit = pass->times().scheduling;
     pass->commit();
     const PassTimes times = pass->times();
     EXPECT_LE(times.sum(), whole.seconds());
-    EXPECT_EQ(pass->num_logits(), 0);
     EXPECT_GT(times.scheduling, before_commit);
     double attention = 0;
     Ledger executed;
@@ -248,6 +247,37 @@ TEST(Transformer, PartsOfAPassAreTimedAndNeverMoreThanTheWhole) {
     EXPECT_NEAR(attention, times.attention, 0.1 * times.attention);
     for (const PassPart& part : pass_parts()) {
       EXPECT_GT(times.*part.seconds, 0) << part.name;
+    }
+  }
+}
+
+// Beyond keys and values, the last layer computes nothing for them.
+TEST(Transformer, RowsWithoutLogitsCostTheLastLayerNoPairs) {
+  ThreadPool pool(2);
+  for (const TinyModel& tiny : tiny_models()) {
+    const Model model(kFolder + tiny.name + ".gguf", kExact, &pool);
+    const auto pairs = [&](LogitRows wanted, bool observed) {
+      Transformer transformer(model, exact_options(), pool);
+      if (observed) transformer.observe([](std::int64_t, std::span<const float>) {});
+      const NewTokens batch[] = {{transformer.cache().create(), tiny.prompt},
+                                 {transformer.cache().create(), std::span(tiny.prompt).first(3)}};
+      const auto pass = transformer.forward(batch, wanted);
+      const auto [rows, expected] =
+          std::pair(pass->num_logits(), wanted == LogitRows::kNone   ? 0
+                                        : wanted == LogitRows::kLast ? 2
+                                                                     : std::ssize(tiny.prompt) + 3);
+      EXPECT_EQ(rows, expected);
+      std::vector<std::int64_t> needed;
+      for (const LayerPass& layer : pass->layers()) needed.push_back(layer.ledger.needed_pairs);
+      return needed;
+    };
+    const std::vector<std::int64_t> all = pairs(LogitRows::kAll, false);
+    EXPECT_EQ(pairs(LogitRows::kNone, true), all);
+    for (const LogitRows wanted : {LogitRows::kNone, LogitRows::kLast}) {
+      const std::vector<std::int64_t> some = pairs(wanted, false);
+      EXPECT_TRUE(std::equal(some.begin(), some.end() - 1, all.begin()));
+      EXPECT_EQ(some.back() == 0, wanted == LogitRows::kNone);
+      EXPECT_LT(some.back(), all.back());
     }
   }
 }
