@@ -199,7 +199,8 @@ TEST(IsaDense, ARowHasTheSameBitsAloneAndAmongOthersWithAnyThreads) {
 
 TEST(IsaDense, RowsThatAreMadeHaveTheBitsOfThoseThatAreGiven) {
   ThreadPool pool(3);
-  for (const auto& [num_rows, outputs, inputs] : kSizes) {
+  for (const Sizes& sizes : kSizes) {
+    const std::int64_t num_rows = sizes.rows, outputs = sizes.outputs, inputs = sizes.inputs;
     const Numbers x = draw(num_rows * inputs, 7);
     const Numbers w = draw(outputs * inputs, 8);
     for (const DenseType type : {DenseType::kF32, DenseType::kInt8}) {
