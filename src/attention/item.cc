@@ -200,68 +200,85 @@ void ItemRunner::attend_gathered_set(std::span<PartWork> parts, const GatheredPa
   }
 }
 
-void ItemRunner::pack_block(const WorkItem& item, std::int64_t block) {
+// Packs the panels of a block that the parts visit.
+const PanelPlace* ItemRunner::pack_block(const WorkItem& item, std::int64_t block) {
   std::uint16_t read[kBlockPanels] = {};
   std::uint32_t visited = 0;
   std::uint32_t masked = 0;
   for (std::int64_t p = 0; p < num_parts_; ++p) {
     const PartWork& work = space_.parts[p];
     visited |= work.panels.visited;
+    masked |= work.panels.masked;
     for (std::uint32_t left = work.panels.visited; left != 0; left &= left - 1) {
       const int panel = std::countr_zero(left);
       read[panel] |= keys_read(work.panels, panel, work.rows.num_tokens);
-      if (work.panels.masks[static_cast<std::size_t>(panel)] != nullptr) masked |= 1U << panel;
     }
   }
   const KeyAddress address(call_, item.sequence, item.kv_head);
   const bool strided = call_.kv.layout == KvLayout::kStrided;
-  const bool in_place = reads_packed(call_);
-  if (!in_place || !call_.options.alibi_slopes.empty()) fill_positions(space_.positions, block);
+  fill_positions(space_.positions, block);
   for (std::uint32_t left = visited; left != 0; left &= left - 1) {
     const int panel = std::countr_zero(left);
     if (strided && (left & (left - 1)) != 0) {
       const int next = std::countr_zero(left & (left - 1));
       prefetch_panel(call_, address, positions_of(space_, next), read[next]);
     }
-    if (in_place) {
-      space_.panels[panel] = now_.at[panel];
-      if ((masked >> panel & 1U) != 0) find_non_finite(call_, space_.panels[panel]);
-      continue;
-    }
     space_.panels[panel] =
         take_panel(call_, address, positions_of(space_, panel), read[panel],
                    (masked >> panel & 1U) != 0, panel_space(call_, space_, panel));
   }
+  return space_.panels;
 }
 
-// Where the panels lie that the cursors come to in a block.
-BlockPanels ItemRunner::panels_of(std::int64_t block, PanelWalk& walk) const {
-  BlockPanels panels;
-  if (block == RunCursor::kNone) return panels;
+// The same of panels that the kernel reads where they lie.
+const PanelPlace* ItemRunner::find_block(std::int64_t block) {
+  std::uint32_t masked = 0;
+  for (std::int64_t p = 0; p < num_parts_; ++p) masked |= space_.parts[p].panels.masked;
+  for (std::uint32_t left = masked; left != 0; left &= left - 1) {
+    find_non_finite(call_, at_hand().at[std::countr_zero(left)]);
+  }
+  if (!call_.options.alibi_slopes.empty()) fill_positions(space_.positions, block);
+  return at_hand().at;
+}
+
+// Finds where the panels lie that the cursors come to in the block after the one at hand.
+void ItemRunner::walk_to(std::int64_t block, PanelWalk& walk) {
+  at_hand_ = 1 - at_hand_;
+  following().visited = 0;
+  if (block == RunCursor::kNone) return;
   for (const PartWork& work : std::span(space_.parts, static_cast<std::size_t>(num_parts_))) {
-    if (work.cursor.block() == block) panels.visited |= work.cursor.visited();
+    if (work.cursor.block() == block) following().visited |= work.cursor.visited();
   }
-  for (std::uint32_t left = panels.visited; left != 0; left &= left - 1) {
+  for (std::uint32_t left = following().visited; left != 0; left &= left - 1) {
     const int panel = std::countr_zero(left);
-    panels.at[panel] = walk.at(block * kBlockKeys + panel * kPanelKeys);
+    walk.find(following().at[panel], block * kBlockKeys + panel * kPanelKeys);
   }
-  return panels;
 }
 
 // What the kernel asks for while it computes the block at hand: its values, where they are read in
-// place, and the keys of the next one; else both of the next.
+// place, and the keys of the next one; else both of the next. Scales of the next are few lines, and
+// asked for here.
 void ItemRunner::look_ahead() {
+  const KvView& kv = call_.kv;
   const auto lines = [&](const KvStrides& strides) {
-    return kPanelTokens * strides.token * size_bits(call_.kv.dtype) / 8 / kLineBytes;
+    return kPanelTokens * strides.token * size_bits(kv.dtype) / 8 / kLineBytes;
   };
-  values_ = {0, lines(call_.kv.v_strides), {}};
-  keys_ = {0, lines(call_.kv.k_strides), {}};
-  const BlockPanels& of_values = reads_packed(call_) ? now_ : next_;
+  const auto scale_bytes = [&](std::int64_t dim) {
+    return kPanelTokens * num_scales(kv.dtype, dim) * 2;
+  };
+  values_.num_panels = 0;
+  values_.lines = lines(kv.v_strides);
+  keys_.num_panels = 0;
+  keys_.lines = lines(kv.k_strides);
+  const BlockPanels& of_values = reads_packed(call_) ? at_hand() : following();
   for (std::uint32_t left = of_values.visited; left != 0; left &= left - 1) {
     values_.at[values_.num_panels++] = of_values.at[std::countr_zero(left)].v;
   }
-  for (std::uint32_t left = next_.visited; left != 0; left &= left - 1) {
-    keys_.at[keys_.num_panels++] = next_.at[std::countr_zero(left)].k;
+  for (std::uint32_t left = following().visited; left != 0; left &= left - 1) {
+    const PanelPlace& panel = following().at[std::countr_zero(left)];
+    keys_.at[keys_.num_panels++] = panel.k;
+    prefetch_vector(panel.k_scales, scale_bytes(kv.head_dim));
+    prefetch_vector(panel.v_scales, scale_bytes(kv.v_head_dim));
   }
 }
 
@@ -294,22 +311,23 @@ void ItemRunner::attend_ordinary(const WorkPiece& piece, const WorkItem& item) {
     return block < end ? block : RunCursor::kNone;
   };
   const bool packed = call_.kv.layout == KvLayout::kPacked;
+  const bool in_place = reads_packed(call_);
   PanelWalk walk(call_, item.sequence, item.kv_head);
   std::int64_t next = block_before_end();
-  if (packed) next_ = panels_of(next, walk);
+  if (packed) walk_to(next, walk);
   while (next != RunCursor::kNone) {
     const std::int64_t block = next;
     take_block(parts, block);
     next = block_before_end();
     if (packed) {
-      now_ = std::exchange(next_, panels_of(next, walk));
+      walk_to(next, walk);
       look_ahead();
     }
-    pack_block(item, block);
+    const PanelPlace* const places = in_place ? find_block(block) : pack_block(item, block);
     bool asks = packed;
     for (PartWork& work : parts) {
       if (work.panels.visited == 0) continue;
-      PanelBlock panels = panel_block(work.panels, space_.panels, space_.positions);
+      PanelBlock panels = panel_block(work.panels, places, space_.positions);
       if (std::exchange(asks, false)) {
         panels.soon_in_scores = &values_;
         panels.soon_in_values = &keys_;

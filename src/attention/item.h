@@ -34,8 +34,9 @@ class ItemRunner {
   void attend_ordinary(const WorkPiece& piece, const WorkItem& item);
   static std::int64_t next_block(std::span<const PartWork> parts);
   static void take_block(std::span<PartWork> parts, std::int64_t block);
-  void pack_block(const WorkItem& item, std::int64_t block);
-  BlockPanels panels_of(std::int64_t block, PanelWalk& walk) const;
+  const PanelPlace* pack_block(const WorkItem& item, std::int64_t block);
+  const PanelPlace* find_block(std::int64_t block);
+  void walk_to(std::int64_t block, PanelWalk& walk);
   void look_ahead();
   void attend_part(PartWork& work, const PanelBlock& panels, std::int64_t split);
   void fold_split(PartWork& work);
@@ -57,8 +58,10 @@ class ItemRunner {
   const CutStates* cut_ = nullptr;  // of the item at hand, where it is cut
   // Packed views: panels of the block at hand and of the next one, as they lie in memory, and
   // which of them are to be asked for.
-  BlockPanels now_;
-  BlockPanels next_;
+  BlockPanels blocks_[2];
+  int at_hand_ = 0;
+  BlockPanels& at_hand() { return blocks_[at_hand_]; }
+  BlockPanels& following() { return blocks_[1 - at_hand_]; }
   SoonPanels values_;
   SoonPanels keys_;
 };

@@ -24,6 +24,7 @@ VisitedPanels RunCursor::take() {
     panels.visited |= bits;
     if (run.mask != TileRun::kWhole) {
       panels.masks[static_cast<std::size_t>(panel)] = plan_->masks.data() + run.mask;
+      panels.masked |= 1U << panel;
     }
     done_ += count;
     if (done_ == run.count) {
@@ -60,43 +61,56 @@ std::int64_t page_of(const KvView& kv, std::int64_t sequence, std::int64_t kv_he
 
 namespace {
 
-// Elements from the first one to a key's vector.
-struct Place {
-  std::int64_t offset;
-  bool is_there;  // not on a null page
+// Where a key is held, whatever is stored of it.
+struct Slot {
+  std::int64_t page;  // 0 where there are none
+  std::int64_t token;
+  std::int64_t head;
+  bool is_there() const { return page != KvView::kNullPage; }
+  // Elements from the first one.
+  std::int64_t offset(const KvStrides& strides) const {
+    return page * strides.page + token * strides.token + head * strides.head;
+  }
 };
 
-Place place_of(const KvView& kv, const KvStrides& strides, std::int64_t sequence,
-               std::int64_t kv_head, std::int64_t position) {
+Slot slot_of(const KvView& kv, std::int64_t sequence, std::int64_t kv_head, std::int64_t position) {
   if (kv.page_size == 0) {
-    const std::int64_t token = kv.starts[static_cast<std::size_t>(sequence)] + position;
-    return {token * strides.token + kv_head * strides.head, true};
+    return {0, kv.starts[static_cast<std::size_t>(sequence)] + position, kv_head};
   }
-  const std::int64_t page = page_of(kv, sequence, kv_head, position);
-  return {page * strides.page + position % kv.page_size * strides.token +
-              kv.head_place(kv_head).slot * strides.head,
-          page != KvView::kNullPage};
+  return {page_of(kv, sequence, kv_head, position), position % kv.page_size,
+          kv.head_place(kv_head).slot};
 }
 
-PanelPlace packed_place(const PackedPanel& k, const PackedPanel& v) {
-  return {static_cast<const std::uint32_t*>(k.numbers),
-          static_cast<const std::uint32_t*>(v.numbers), 0, k.scales, v.scales};
+template <typename Number>
+const Number* number_at(const void* base, std::int64_t bits) {
+  return reinterpret_cast<const Number*>(static_cast<const std::byte*>(base) + bits / 8);
+}
+
+// Of a slot that is there. One member after another: a copy of all of them would wait for each to
+// be stored.
+void set_panel(PanelPlace& panel, const KvView& kv, const Slot& slot) {
+  const std::int64_t bits = size_bits(kv.dtype);
+  panel.k = number_at<std::uint32_t>(kv.k, slot.offset(kv.k_strides) * bits);
+  panel.v = number_at<std::uint32_t>(kv.v, slot.offset(kv.v_strides) * bits);
+  if (!is_quantized(kv.dtype)) return;
+  panel.k_scales = static_cast<const std::uint16_t*>(kv.k_scales) + slot.offset(kv.k_scale_strides);
+  panel.v_scales = static_cast<const std::uint16_t*>(kv.v_scales) + slot.offset(kv.v_scale_strides);
 }
 
 }  // namespace
 
 const std::byte* key_vector(const KvView& kv, const void* base, const KvStrides& strides,
                             std::int64_t sequence, std::int64_t kv_head, std::int64_t position) {
-  const Place place = place_of(kv, strides, sequence, kv_head, position);
-  if (!place.is_there) return nullptr;
-  return static_cast<const std::byte*>(base) + place.offset * size_bits(kv.dtype) / 8;
+  const Slot slot = slot_of(kv, sequence, kv_head, position);
+  if (!slot.is_there()) return nullptr;
+  return number_at<std::byte>(base, slot.offset(strides) * size_bits(kv.dtype));
 }
 
 const std::uint16_t* panel_scales(const KvView& kv, const void* base, const KvStrides& strides,
                                   std::int64_t sequence, std::int64_t kv_head,
                                   std::int64_t position) {
-  const Place place = place_of(kv, strides, sequence, kv_head, position);
-  return place.is_there ? static_cast<const std::uint16_t*>(base) + place.offset : nullptr;
+  const Slot slot = slot_of(kv, sequence, kv_head, position);
+  return slot.is_there() ? static_cast<const std::uint16_t*>(base) + slot.offset(strides) : nullptr;
 }
 
 KeyAddress::KeyAddress(const Call& call, std::int64_t sequence, std::int64_t kv_head)
@@ -115,23 +129,26 @@ const std::uint16_t* KeyAddress::scales(const void* base, const KvStrides& strid
   return panel_scales(call_.kv, base, strides, sequence_, kv_head_, position);
 }
 
-PanelPlace PanelWalk::at(std::int64_t position) {
-  const KvView& kv = call_.kv;
-  if (position < begin_ || position >= end_) {
-    begin_ = kv.page_size == 0 ? 0 : position - position % kv.page_size;
-    end_ = kv.page_size == 0 ? INT64_MAX : begin_ + kv.page_size;
-    first_ = packed_place(address_.k_panel(begin_), address_.v_panel(begin_));
+PanelWalk::PanelWalk(const Call& call, std::int64_t sequence, std::int64_t kv_head)
+    : kv_(call.kv),
+      sequence_(sequence),
+      kv_head_(kv_head),
+      k_lanes_(kPanelTokens * kv_.k_strides.token * size_bits(kv_.dtype) / 32),
+      v_lanes_(kPanelTokens * kv_.v_strides.token * size_bits(kv_.dtype) / 32) {
+  if (!is_quantized(kv_.dtype)) return;
+  k_scales_ = kPanelTokens * kv_.k_scale_strides.token;
+  v_scales_ = kPanelTokens * kv_.v_scale_strides.token;
+}
+
+void PanelWalk::turn_to_page_of(std::int64_t position) {
+  begin_ = kv_.page_size == 0 ? 0 : position - position % kv_.page_size;
+  end_ = kv_.page_size == 0 ? INT64_MAX : begin_ + kv_.page_size;
+  const Slot slot = slot_of(kv_, sequence_, kv_head_, begin_);
+  if (slot.is_there()) {
+    set_panel(first_, kv_, slot);
+  } else {
+    first_ = {};
   }
-  const std::int64_t tokens = (position - begin_) / kPanelTokens * kPanelTokens;
-  const auto lanes = [&](const KvStrides& strides) {
-    return tokens * strides.token * size_bits(kv.dtype) / 32;
-  };
-  PanelPlace panel = {first_.k + lanes(kv.k_strides), first_.v + lanes(kv.v_strides)};
-  if (first_.k_scales != nullptr) {
-    panel.k_scales = first_.k_scales + tokens * kv.k_scale_strides.token;
-    panel.v_scales = first_.v_scales + tokens * kv.v_scale_strides.token;
-  }
-  return panel;
 }
 
 bool reads_packed(const Call& call) {
@@ -141,13 +158,6 @@ bool reads_packed(const Call& call) {
 
 void find_non_finite(const Call& call, PanelPlace& panel) {
   panel.non_finite = call.kernel.non_finite_keys(panel.v, call.shape.dim_blocks);
-}
-
-void prefetch_vector(const void* vector, std::int64_t bytes) {
-  constexpr std::int64_t kLine = 64;
-  for (std::int64_t at = 0; at < bytes; at += kLine) {
-    __builtin_prefetch(static_cast<const std::byte*>(vector) + at);
-  }
 }
 
 void prefetch_panel(const Call& call, const KeyAddress& address, Positions positions,
@@ -256,7 +266,8 @@ PanelPlace take_panel(const Call& call, const KeyAddress& address, Positions pos
   }
   const PackedPanel k = address.k_panel(positions[0]);
   const PackedPanel v = address.v_panel(positions[0]);
-  PanelPlace place = packed_place(k, v);
+  PanelPlace place = {static_cast<const std::uint32_t*>(k.numbers),
+                      static_cast<const std::uint32_t*>(v.numbers), 0, k.scales, v.scales};
   if (!reads_packed(call)) {
     call.kernel.widen_k(space.k, k, call.kv.head_dim);
     call.kernel.widen_v(space.v, v, call.shape.dim_blocks);

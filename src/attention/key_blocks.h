@@ -11,6 +11,7 @@ namespace lacuna {
 // The panels of one block that some rows visit, in any order of asking: bit p stands for panel p.
 struct VisitedPanels {
   std::uint32_t visited = 0;
+  std::uint32_t masked = 0;
   std::array<const std::uint16_t*, kBlockPanels> masks = {};  // nullptr: whole
 };
 
@@ -53,6 +54,15 @@ const std::uint16_t* panel_scales(const KvView& kv, const void* base, const KvSt
                                   std::int64_t sequence, std::int64_t kv_head,
                                   std::int64_t position);
 
+// A panel as the kernel reads it, and the keys whose V is not finite.
+struct PanelPlace {
+  const std::uint32_t* k = nullptr;
+  const std::uint32_t* v = nullptr;
+  std::uint16_t non_finite = 0;
+  const std::uint16_t* k_scales = nullptr;  // what the kernel reads in whole numbers
+  const std::uint16_t* v_scales = nullptr;
+};
+
 // Where the keys of one KV head of one sequence lie.
 class KeyAddress {
  public:
@@ -82,27 +92,34 @@ class KeyAddress {
   std::int64_t kv_head_;
 };
 
-// A panel as the kernel reads it, and the keys whose V is not finite.
-struct PanelPlace {
-  const std::uint32_t* k = nullptr;
-  const std::uint32_t* v = nullptr;
-  std::uint16_t non_finite = 0;
-  const std::uint16_t* k_scales = nullptr;  // what the kernel reads in whole numbers
-  const std::uint16_t* v_scales = nullptr;
-};
-
 // Packed panels of one KV head, asked for in ascending order: one look into the table a page.
 class PanelWalk {
  public:
-  PanelWalk(const Call& call, std::int64_t sequence, std::int64_t kv_head)
-      : call_(call), address_(call, sequence, kv_head) {}
+  PanelWalk(const Call& call, std::int64_t sequence, std::int64_t kv_head);
 
-  // Without a look for keys whose V is not finite.
-  PanelPlace at(std::int64_t position);
+  // Writes where the panel of the keys from `position` on lies, a multiple of 16; without a look
+  // for keys whose V is not finite.
+  void find(PanelPlace& panel, std::int64_t position) {
+    if (position < begin_ || position >= end_) turn_to_page_of(position);
+    const std::int64_t idx = (position - begin_) / kPanelTokens;
+    panel.k = first_.k + idx * k_lanes_;
+    panel.v = first_.v + idx * v_lanes_;
+    panel.non_finite = 0;
+    panel.k_scales = first_.k_scales + idx * k_scales_;
+    panel.v_scales = first_.v_scales + idx * v_scales_;
+  }
 
  private:
-  const Call& call_;
-  KeyAddress address_;
+  void turn_to_page_of(std::int64_t position);
+
+  const KvView& kv_;
+  std::int64_t sequence_;
+  std::int64_t kv_head_;
+  // From a panel to the next one: lanes, and f16.
+  std::int64_t k_lanes_;
+  std::int64_t v_lanes_;
+  std::int64_t k_scales_ = 0;
+  std::int64_t v_scales_ = 0;
   std::int64_t begin_ = 0;  // of the page at hand
   std::int64_t end_ = 0;
   PanelPlace first_ = {};
@@ -113,8 +130,8 @@ bool reads_packed(const Call& call);
 
 // Packed panels of one block, those that some rows visit.
 struct BlockPanels {
-  std::uint32_t visited = 0;
-  PanelPlace at[kBlockPanels] = {};
+  std::uint32_t visited;
+  PanelPlace at[kBlockPanels];
 };
 // Looks for keys whose V is not finite.
 void find_non_finite(const Call& call, PanelPlace& panel);
@@ -132,7 +149,11 @@ void prefetch_panel(const Call& call, const KeyAddress& address, Positions posit
                     std::uint16_t read);
 
 // Asks for the bytes of one vector.
-void prefetch_vector(const void* vector, std::int64_t bytes);
+inline void prefetch_vector(const void* vector, std::int64_t bytes) {
+  for (std::int64_t at = 0; at < bytes; at += kLineBytes) {
+    __builtin_prefetch(static_cast<const std::byte*>(vector) + at);
+  }
+}
 
 // The panel of 16 consecutive keys from a multiple of 16 on. Keys whose bit in `read` is set are
 // packed into `space`, the others are zeros and not touched; a packed panel that the kernel can

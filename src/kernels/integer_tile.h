@@ -226,23 +226,10 @@ struct ValueBlocks {
   std::int64_t o_stride;
 };
 
-template <typename Product, int kRows, int kBlocks, typename Ask>
-void integer_value_blocks(float* o, std::int64_t o_stride, const IntegerWeights::Rows& weights,
-                          const PanelBlock& block, std::int64_t first_block, const float* factors,
-                          const Ask& ask) {
-  constexpr std::int64_t kBlockLanes = std::int64_t{Product::kPanelSteps} * Product::kRowLanes;
-  constexpr int kCols = kBlocks * kVecs;
-  I32 acc[kRows][kCols];
-  set_rows(acc, weights.offsets, 1);
-  for (int slot = 0; slot < block.num_panels; ++slot) {
-    const Lane32* blocks[kBlocks];
-    for (int b = 0; b < kBlocks; ++b) {
-      blocks[b] = static_cast<const Lane32*>(block.v[slot]) + (first_block + b) * kBlockLanes;
-    }
-    rank_update<Product>(
-        acc, weights.lanes + slot * kPanelKeys / 2, kWeightLanes, blocks, Product::kPanelSteps,
-        ask.template at<Product, kBlocks>(block.v, block.num_panels, slot, first_block));
-  }
+// Takes the sums of a block into o, which lies `o_stride` apart.
+template <int kRows, int kCols>
+inline void add_sums(float* o, std::int64_t o_stride, const I32 (&acc)[kRows][kCols],
+                     const IntegerWeights::Rows& weights, const float* factors) {
 #pragma GCC unroll 32
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 32
@@ -251,6 +238,53 @@ void integer_value_blocks(float* o, std::int64_t o_stride, const IntegerWeights:
       const F32 sum = rounded(to_f32(acc[r][c]) * broadcast(weights.units[r]));
       store(at, factors == nullptr ? sum : fused(load(at), broadcast(factors[r]), sum));
     }
+  }
+}
+
+template <typename Product>
+const Lane32* value_lanes(const PanelBlock& block, int slot, std::int64_t dim_block) {
+  constexpr std::int64_t kBlockLanes = std::int64_t{Product::kPanelSteps} * Product::kRowLanes;
+  return static_cast<const Lane32*>(block.v[slot]) + dim_block * kBlockLanes;
+}
+
+template <typename Product, int kRows, int kBlocks, typename Ask>
+void integer_value_blocks(float* o, std::int64_t o_stride, const IntegerWeights::Rows& weights,
+                          const PanelBlock& block, std::int64_t first_block, const float* factors,
+                          const Ask& ask) {
+  I32 acc[kRows][kBlocks * kVecs];
+  set_rows(acc, weights.offsets, 1);
+  for (int slot = 0; slot < block.num_panels; ++slot) {
+    const Lane32* blocks[kBlocks];
+    for (int b = 0; b < kBlocks; ++b) {
+      blocks[b] = value_lanes<Product>(block, slot, first_block + b);
+    }
+    rank_update<Product>(
+        acc, weights.lanes + slot * kPanelKeys / 2, kWeightLanes, blocks, Product::kPanelSteps,
+        ask.template at<Product, kBlocks>(block.v, block.num_panels, slot, first_block));
+  }
+  add_sums(o, o_stride, acc, weights, factors);
+}
+
+// The same sums in the order of memory: panel after panel, line after line of kInOrderBlocks.
+template <typename Product, int kRows>
+void integer_value_panels(float* o, std::int64_t o_stride, const IntegerWeights::Rows& weights,
+                          const PanelBlock& block, std::int64_t first_block, const float* factors,
+                          const AskSoon& ask) {
+  I32 acc[kInOrderBlocks][kRows][kVecs];
+#pragma GCC unroll 32
+  for (int b = 0; b < kInOrderBlocks; ++b) set_rows(acc[b], weights.offsets, 1);
+  for (int slot = 0; slot < block.num_panels; ++slot) {
+#pragma GCC unroll 32
+    for (int b = 0; b < kInOrderBlocks; ++b) {
+      const Lane32* const lanes[] = {value_lanes<Product>(block, slot, first_block + b)};
+      rank_update<Product>(acc[b], weights.lanes + slot * kPanelKeys / 2, kWeightLanes, lanes,
+                           Product::kPanelSteps,
+                           ask.at<Product, 1>(block.v, block.num_panels, slot, first_block + b));
+    }
+  }
+#pragma GCC unroll 32
+  for (int b = 0; b < kInOrderBlocks; ++b) {
+    add_sums(o + b * kDimBlock, o_stride, acc[b], weights, factors);
   }
 }
 
@@ -266,6 +300,18 @@ void integer_value_rows(float* o, const ValueBlocks& blocks, const IntegerWeight
     integer_value_blocks<Product, kRows, 1>(o + at * kDimBlock, blocks.o_stride, weights, block, at,
                                             factors, ask);
   }
+}
+
+template <typename Product, int kRows>
+void integer_value_rows_in_order(float* o, const ValueBlocks& blocks,
+                                 const IntegerWeights::Rows& weights, const PanelBlock& block,
+                                 const float* factors, const AskSoon& ask) {
+  ValueBlocks left = blocks;
+  for (; left.begin + kInOrderBlocks <= left.end; left.begin += kInOrderBlocks) {
+    integer_value_panels<Product, kRows>(o + left.begin * kDimBlock, blocks.o_stride, weights,
+                                         block, left.begin, factors, ask);
+  }
+  integer_value_rows<Product, kRows>(o, left, weights, block, factors, ask);
 }
 
 }  // namespace

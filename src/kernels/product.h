@@ -96,6 +96,7 @@ struct Bf16Product {
 // get each line in time, and gain more from loading a row of q once for two panels.
 template <int kRows>
 inline constexpr bool kReadsInOrder = 2 * kRows <= kRegisterRows;
+inline constexpr int kInOrderBlocks = 2 * kRegisterPanels;  // half the rows, twice the columns
 
 // Asks for a line of each of some panels at each step, so that they come while the step computes:
 // line `first` + step, or the last one again. The processor drops what it is asked while it waits

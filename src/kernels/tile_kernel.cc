@@ -311,8 +311,13 @@ void integer_value_group(const BlockWork& work, const Group& group, const Intege
     const float* const factors = kept == nullptr ? nullptr : kept + idx;
     const SoonPanels* const soon = block.soon_in_values;
     if (row == 0 && soon != nullptr && soon->num_panels > 0) {
-      integer_value_rows<Product, kRows>(o, blocks, weights.from(idx), block, factors,
-                                         AskSoon{soon});
+      if constexpr (kReadsInOrder<kRows> && Product::kGroupDims == 0) {
+        integer_value_rows_in_order<Product, kRows>(o, blocks, weights.from(idx), block, factors,
+                                                    AskSoon{soon});
+      } else {
+        integer_value_rows<Product, kRows>(o, blocks, weights.from(idx), block, factors,
+                                           AskSoon{soon});
+      }
     } else {
       integer_value_rows<Product, kRows>(o, blocks, weights.from(idx), block, factors, AskNoSoon{});
     }
