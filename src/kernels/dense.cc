@@ -267,7 +267,7 @@ void DenseRows::make(const MakeRow& make, std::int64_t num_rows, std::int64_t in
   lanes_ = made_.data();
   const TileKernel& kernel = kernel_of(type_, isa_);
   for_stretches(pool, num_rows, kLeastRows, [&](std::int64_t first, std::int64_t end) {
-    std::vector<float> one(static_cast<std::size_t>(inputs));
+    std::vector<float> one(type_ == DenseType::kF32 ? 0 : static_cast<std::size_t>(inputs));
     for (std::int64_t row = first; row < end; ++row) {
       std::byte* const to = made_.data() + row * row_bytes;
       if (type_ == DenseType::kF32) {

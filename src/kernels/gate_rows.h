@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/exp2.h"
 #include "kernels/softmax_rows.h"
 #include "lacuna/activation.h"
 #include "machine/simd.h"

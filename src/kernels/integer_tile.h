@@ -210,9 +210,8 @@ class ValueScales {
 
 // Rounds the weights of a vector of keys, stores them, and returns them in the low halves.
 inline I32 round_weights(Lane32* row, std::int64_t vec, F32 weights, const ScaledValues& values) {
-  constexpr float kMagic = 12582912.0F;  // 1.5·2^23: a sum with it ends in the number
   const F32 factors = load(values.factors + vec * kLanes);
-  const I32 numbers = as_i32(fused(weights, factors, broadcast(kMagic)));
+  const I32 numbers = as_i32(fused(weights, factors, broadcast(kRoundingSum)));
   store_low16(reinterpret_cast<std::uint16_t*>(row) + vec * kLanes, numbers);
   return and_bits(numbers, broadcast_bits(0xffffU));
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/exp2.h"
 #include "kernels/kernel_table.h"
 #include "kernels/product.h"
 #include "machine/simd.h"
