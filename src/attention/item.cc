@@ -231,7 +231,7 @@ const PanelPlace* ItemRunner::pack_block(const WorkItem& item, std::int64_t bloc
 }
 
 // The same of panels that the kernel reads where they lie.
-const PanelPlace* ItemRunner::find_block(std::int64_t block) {
+const PanelPlace* ItemRunner::block_in_place(std::int64_t block) {
   std::uint32_t masked = 0;
   for (std::int64_t p = 0; p < num_parts_; ++p) masked |= space_.parts[p].panels.masked;
   for (std::uint32_t left = masked; left != 0; left &= left - 1) {
@@ -323,7 +323,7 @@ void ItemRunner::attend_ordinary(const WorkPiece& piece, const WorkItem& item) {
       walk_to(next, walk);
       look_ahead();
     }
-    const PanelPlace* const places = in_place ? find_block(block) : pack_block(item, block);
+    const PanelPlace* const places = in_place ? block_in_place(block) : pack_block(item, block);
     bool asks = packed;
     for (PartWork& work : parts) {
       if (work.panels.visited == 0) continue;

@@ -35,7 +35,7 @@ class ItemRunner {
   static std::int64_t next_block(std::span<const PartWork> parts);
   static void take_block(std::span<PartWork> parts, std::int64_t block);
   const PanelPlace* pack_block(const WorkItem& item, std::int64_t block);
-  const PanelPlace* find_block(std::int64_t block);
+  const PanelPlace* block_in_place(std::int64_t block);
   void walk_to(std::int64_t block, PanelWalk& walk);
   void look_ahead();
   void attend_part(PartWork& work, const PanelBlock& panels, std::int64_t split);
