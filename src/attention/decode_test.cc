@@ -190,21 +190,36 @@ TEST(IsaCutDecode, OfQuantizedKeysHasTheSameBitsHoweverTheyAreCut) {
 }
 
 // A row alone has the bits it has among the rows of a longer verification.
-TEST(IsaCutDecode, OfADraftedRowHasTheBitsOfTheRowAlone) {
-  const Case all = case_of("full", DType::kBf16, kSmall, {last_rows(18, kSplit + 9)});
+void expect_bits_of_rows_alone(const Case& all, std::int64_t num_rows, std::int64_t length) {
   cases::for_each_isa([&](const std::string& isa) {
     const Answer together = cases::answer(all, packed_in(isa, 64));
-    for (std::int64_t row : {0, 8, 9, 17}) {
+    for (std::int64_t row : {std::int64_t{0}, num_rows / 2 - 1, num_rows / 2, num_rows - 1}) {
       Case one = all;
-      const std::int64_t length = kSplit + 9 - 17 + row;
-      one.sequences = {last_rows(1, length)};
+      const std::int64_t keys = length - num_rows + 1 + row;
+      one.sequences = {last_rows(1, keys)};
       one.q = cases::rows_of(all.q, row, row + 1);
-      one.k = {cases::rows_of(all.k[0], 0, length)};
-      one.v = {cases::rows_of(all.v[0], 0, length)};
+      one.k = {cases::rows_of(all.k[0], 0, keys)};
+      one.v = {cases::rows_of(all.v[0], 0, keys)};
       ASSERT_EQ(cases::other_bits(cases::answer(one, packed_in(isa, 64)), 0, together, row, 1), "")
           << row;
     }
   });
+}
+
+TEST(IsaCutDecode, OfADraftedRowHasTheBitsOfTheRowAlone) {
+  expect_bits_of_rows_alone(case_of("full", DType::kBf16, kSmall, {last_rows(18, kSplit + 9)}), 18,
+                            kSplit + 9);
+}
+
+// Few rows read V in another order than many: dims of several of its blocks, and one more.
+TEST(IsaCutDecode, OfADraftedRowOverQuantizedKeysHasTheBitsOfTheRowAlone) {
+  for (DType dtype : {DType::kInt8, DType::kInt4}) {
+    SCOPED_TRACE(to_string(dtype));
+    const int dims = dtype == DType::kInt8 ? 144 : 160;
+    Case c = case_of("full", DType::kF32, {"nine_blocks", 2, 1, dims, dims}, {last_rows(18, 600)});
+    c.kv_dtype = dtype;
+    expect_bits_of_rows_alone(filled(std::move(c), 51), 18, 600);
+  }
 }
 
 // Every key of a cut row and no other, by the definition.
