@@ -35,13 +35,8 @@ void score_slots(float* scores, std::int64_t row_stride, const Lane32* q, const 
     score_panels<Product, kRows, kPanels>(scores, row_stride, q, k, k_steps, AskNothing{});
     return;
   }
-  AskAhead<kPanels> ask = {{}, {}, soon->lines - 1, {}};
-  for (int p = 0; p < kPanels; ++p) {
-    ask.panels[p] = static_cast<const std::byte*>(soon->at[slot + p]);
-    const int next = slot + kPanels + p;
-    ask.sooner[p] = static_cast<const std::byte*>(block.k[next < block.num_panels ? next : slot]);
-  }
-  score_panels<Product, kRows, kPanels>(scores, row_stride, q, k, k_steps, ask);
+  score_panels<Product, kRows, kPanels>(scores, row_stride, q, k, k_steps,
+                                        ask_in_scores<kPanels>(*soon, block, slot));
 }
 
 template <typename Product, int kRows>

@@ -112,13 +112,8 @@ void score_integer_slots(float* scores, const Lane32* q, const PanelBlock& block
     score_integer_panels<Product, kRows, kPanels>(scores, q, block, slot, shape, AskNothing{});
     return;
   }
-  AskAhead<kPanels> ask = {{}, {}, soon->lines - 1, {}};
-  for (int p = 0; p < kPanels; ++p) {
-    ask.panels[p] = static_cast<const std::byte*>(soon->at[slot + p]);
-    const int next = slot + kPanels + p < block.num_panels ? slot + kPanels + p : slot;
-    ask.sooner[p] = static_cast<const std::byte*>(block.k[next]);
-  }
-  score_integer_panels<Product, kRows, kPanels>(scores, q, block, slot, shape, ask);
+  score_integer_panels<Product, kRows, kPanels>(scores, q, block, slot, shape,
+                                                ask_in_scores<kPanels>(*soon, block, slot));
 }
 
 template <typename Product, int kRows>

@@ -122,6 +122,18 @@ struct AskAhead {
     for (const std::byte*& line : sooner) line += steps * kLineBytes;
   }
 };
+// While the scores of kPanels panels from `slot` on are computed: the soon panels of these slots,
+// and K of the next ones.
+template <int kPanels>
+inline AskAhead<kPanels> ask_in_scores(const SoonPanels& soon, const PanelBlock& block, int slot) {
+  AskAhead<kPanels> ask = {{}, {}, soon.lines - 1, {}};
+  for (int p = 0; p < kPanels; ++p) {
+    ask.panels[p] = static_cast<const std::byte*>(soon.at[slot + p]);
+    const int next = slot + kPanels + p;
+    ask.sooner[p] = static_cast<const std::byte*>(block.k[next < block.num_panels ? next : slot]);
+  }
+  return ask;
+}
 constexpr std::int64_t kLineLanes = kLineBytes / 4;
 struct AskNothing {
   void operator()(std::int64_t) const {}
