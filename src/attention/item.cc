@@ -241,7 +241,8 @@ const PanelPlace* ItemRunner::block_in_place(std::int64_t block) {
   return at_hand().at;
 }
 
-// Finds where the panels lie that the cursors come to in the block after the one at hand.
+// What was found last becomes the block at hand; finds where the panels of the following one lie,
+// to which the cursors come.
 void ItemRunner::walk_to(std::int64_t block, PanelWalk& walk) {
   at_hand_ = 1 - at_hand_;
   following().visited = 0;

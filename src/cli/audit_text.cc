@@ -67,10 +67,8 @@ std::string predictions_text(const std::vector<ModelRow>& predicted) {
     const ModelLayer sum = row.sum();
     text += fmt::format(
         "  {}{}\n    {} pairs executed for {} tokens, in the last layer for the last one alone, {} "
-        "of "
-        "them needed;\n    {} bytes held after the prompt, {} at the end;\n    {} bytes of keys "
-        "and values read in {} steps beside {} bytes "
-        "of weights in each\n",
+        "of them needed;\n    {} bytes held after the prompt, {} at the end;\n    {} bytes of keys "
+        "and values read in {} steps beside {} bytes of weights in each\n",
         to_text(row.problem.claim.value_or(row.problem.table)),
         row.problem.claim ? " (the claim)" : "", sum.predicted_pairs, row.problem.prompt_tokens,
         sum.predicted_needed_pairs, sum.predicted_held_bytes.front(),
